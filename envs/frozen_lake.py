@@ -1,4 +1,4 @@
-"""FrozenLake on random boards, told as text. Transitions are gymnasium's own; boards are the reference's, seed for seed.
+"""FrozenLake on random boards, told as text: gymnasium's transitions, the boards of RAGEN seed for seed.
 
 Not for: the fixed 4x4 and 8x8 maps of gymnasium's FrozenLake-v1.
 """
@@ -6,10 +6,10 @@ Not for: the fixed 4x4 and 8x8 maps of gymnasium's FrozenLake-v1.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
-import numpy as np
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv as GymFrozenLake
+from gymnasium.envs.toy_text.utils import categorical_sample
 from gymnasium.utils import seeding
 
 from envs.text_env import Outcome, TextEnv
@@ -17,44 +17,54 @@ from envs.text_env import Outcome, TextEnv
 Format = Literal["grid", "coord", "grid_coord"]
 Cell = tuple[int, int]
 
-LEGEND = (("P", "player"), ("_", "ice"), ("O", "hole"), ("G", "goal"), ("X", "player in a hole"), ("√", "player on the goal"))
+LEGEND = (
+    ("P", "player"),
+    ("_", "ice"),
+    ("O", "hole"),
+    ("G", "goal"),
+    ("X", "player in a hole"),
+    ("√", "player on the goal"),
+)
 
 
 class FrozenLakeEnv(TextEnv):
     """Cross a frozen lake from a random start to a random goal without falling into a hole.
 
     ## Description
-    A square board with a start, a goal, holes and ice. Every board has a path from start to goal that avoids the holes. The ice may be
-    slippery: a move then goes sideways now and then.
+    A square board with a start, a goal, holes and ice. Every board has a path from start to goal that avoids the holes.
+    The ice may be slippery: a move then goes sideways now and then.
 
     ## Action Space
     One of `Left`, `Down`, `Right`, `Up` (any case). A move off the board leaves the player where it is.
 
     ## Observation Space
-    Text. `grid`: one row per line, symbols `P` player, `_` ice, `O` hole, `G` goal, `X` player in a hole, `√` player on the goal; the
-    start looks like ice. `coord`: the board size and the zero-based (row, column) of each thing. `grid_coord`: both.
+    Text. `grid`: one row per line, symbols `P` player, `_` ice, `O` hole, `G` goal, `X` player in a hole, `√` player on
+    the goal; the start looks like ice. `coord`: the board size and the zero-based (row, column) of each thing.
+    `grid_coord`: both.
 
     ## Starting State
-    The seed fixes board, start and goal: tiles are frozen with probability `p`, start and goal are uniform, and boards without a safe
-    path are drawn again (the draws of RAGEN's FrozenLake, so equal seeds give equal boards).
+    The seed fixes board, start and goal: tiles are frozen with probability `p`, start and goal are uniform, and boards
+    without a safe path are drawn again (RAGEN's order of draws, so equal seeds give equal boards).
 
     ## Rewards
-    +1 on reaching the goal, 0 otherwise. Unit: goals reached; range of the return 0 to 1.
+    +1 on reaching the goal, 0 otherwise. Unit: goals reached; the return is 0 or 1.
 
     ## Episode End
     Termination: the player stands on the goal (`success`) or in a hole. No truncation; the reference allows 10 actions.
 
     ## Arguments
-    `size`: cells per side (4). `p`: probability that a tile is ice, not hole (0.9). `success_rate`: probability that a move goes the
-    intended way, each side taking half of the rest (0.8). `observation_format`: `grid`, `coord` or `grid_coord`.
+    - `size`: cells per side (4).
+    - `p`: probability that a tile is ice, not hole (0.9).
+    - `success_rate`: probability that a move goes the intended way, each side taking half of the rest (0.8).
+    - `observation_format`: `grid`, `coord` or `grid_coord`.
 
     ## Version History
-    v0: slip noise is drawn per rollout (`options={"rollout_seed": r}`); the reference shares it in a group (its env.py line 38).
+    - v0: slip noise is drawn per rollout (`options={"rollout_seed": r}`); RAGEN shares it within a group.
     """
 
     name = "frozen_lake"
     summary = "cross a slippery lake to the goal, avoid the holes"
-    variants = {
+    variants: ClassVar = {
         "no_slip": {"success_rate": 1.0},
         "coord": {"observation_format": "grid_coord"},
         "coord_no_slip": {"observation_format": "grid_coord", "success_rate": 1.0},
@@ -81,8 +91,7 @@ class FrozenLakeEnv(TextEnv):
         super().__init__(render_mode=render_mode)
         self.size, self.p, self.success_rate, self.observation_format = size, p, success_rate, observation_format
 
-    @property
-    def instruction(self) -> str:  # type: ignore[override]
+    def _rules(self) -> str:
         rules = "You walk on a frozen lake. Reach the goal without falling into a hole. "
         rules += "Each action moves one cell; the edge of the board stops you."
         if self.success_rate < 1:
@@ -95,7 +104,7 @@ class FrozenLakeEnv(TextEnv):
             rules += "\nSymbols: " + ", ".join(f"{symbol} {meaning}" for symbol, meaning in LEGEND) + "."
         if self.observation_format != "grid":
             last = self.size - 1
-            rules += f"\nCoordinates are (row, column), from (0, 0) at the top left to ({last}, {last}) at the bottom right."
+            rules += f"\nCoordinates are (row, column), from (0, 0) at top left to ({last}, {last}) at bottom right."
         return rules
 
     def _begin(self, seed: int) -> None:
@@ -108,8 +117,7 @@ class FrozenLakeEnv(TextEnv):
     def _apply(self, action: str) -> Outcome:
         before = self._player
         options = self._transitions[before[0] * self.size + before[1]][self.action_names.index(action)]
-        drawn = int(np.searchsorted(np.cumsum([option[0] for option in options]), self.noise_rng.random(), side="right"))
-        _, state, reward, terminated = options[min(drawn, len(options) - 1)]
+        _, state, reward, terminated = options[categorical_sample([option[0] for option in options], self.noise_rng)]
         self._player = divmod(int(state), self.size)
         return Outcome(
             reward=float(reward),
@@ -118,7 +126,7 @@ class FrozenLakeEnv(TextEnv):
             success=self._player == self._goal,
         )
 
-    def render(self) -> str:  # type: ignore[override]
+    def _observe(self) -> str:
         if self.observation_format == "grid":
             return self._grid_text()
         if self.observation_format == "coord":

@@ -17,7 +17,18 @@ from gymnasium.envs.registration import EnvSpec as GymSpec
 
 from envs.text_env import AnyText, Outcome, TextEnv
 
-__all__ = ["AnyText", "BadOption", "EnvError", "EnvSpec", "MissingExtra", "Outcome", "TextEnv", "UnknownEnv", "make", "specs"]
+__all__ = [
+    "AnyText",
+    "BadOption",
+    "EnvError",
+    "EnvSpec",
+    "MissingExtra",
+    "Outcome",
+    "TextEnv",
+    "UnknownEnv",
+    "make",
+    "specs",
+]
 
 ENTRY_POINT_GROUP = "ragen_diag.envs"
 
@@ -71,12 +82,13 @@ def make(name_or_class: str, **options: Any) -> TextEnv:
     if base in known:
         cls = _load(known[base], asked_for=name_or_class)
         if rest and rest not in cls.variants:
-            raise UnknownEnv(f"environment {base!r} has no variant {rest!r}{_hint(rest, cls.variants, prefix=base + ':')}")
+            hint = _hint(rest, cls.variants, prefix=base + ":")
+            raise UnknownEnv(f"environment {base!r} has no variant {rest!r}{hint}")
         arguments = {**cls.variants.get(rest, {}), **options}
-    elif rest and "." in base or rest[:1].isupper():
+    elif rest[:1].isupper() or (rest and "." in base):
         cls, arguments = _load(name_or_class, asked_for=name_or_class), options
     else:
-        raise UnknownEnv(f"no environment named {base!r}{_hint(base, known)}; a class of your own is given as package.module:Class")
+        raise UnknownEnv(f"no environment named {base!r}{_hint(base, known)}; your own class is package.module:Class")
     return _construct(cls, name_or_class, arguments)
 
 
@@ -107,11 +119,15 @@ def _load(entry_point: str, *, asked_for: str) -> type[TextEnv]:
         raise UnknownEnv(f"environment {asked_for!r}: cannot import {module_name!r}: {error}") from error
     cls = getattr(module, class_name, None)
     if cls is None:
-        classes = [name for name, value in vars(module).items() if inspect.isclass(value) and issubclass(value, TextEnv)]
+        classes = [name for name, value in vars(module).items() if _is_env_class(value)]
         raise UnknownEnv(f"environment {asked_for!r}: {module_name} has no {class_name!r}{_hint(class_name, classes)}")
-    if not (inspect.isclass(cls) and issubclass(cls, TextEnv)):
+    if not _is_env_class(cls):
         raise UnknownEnv(f"environment {asked_for!r}: {entry_point} is not a subclass of envs.registry.TextEnv")
     return cls
+
+
+def _is_env_class(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, TextEnv) and value is not TextEnv
 
 
 def _construct(cls: type[TextEnv], asked_for: str, arguments: Mapping[str, Any]) -> TextEnv:

@@ -1,7 +1,7 @@
 """The base class of every environment: text in, text out, one action a step.
 
-Not for: prompts and answer formats (the trainer writes those), action budgets (the caller stops after `max_actions`), registration
-(`registry.py`).
+Not for: prompts and answer formats (the trainer writes those), action budgets (the caller stops after `max_actions`),
+names and look-up (`registry.py`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ MAX_TEXT_CHARS = 2**24
 
 
 class AnyText(Text):
-    """Every string up to `max_length` characters; samples come from `examples` when given, else from letters and digits."""
+    """Every string up to `max_length` characters; samples are `examples`, or letters and digits without any."""
 
     def __init__(self, max_length: int = MAX_TEXT_CHARS, examples: Sequence[str] = ()) -> None:
         super().__init__(max_length, min_length=0)
         self.examples = tuple(examples)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """One of `examples`, or 1 to 32 letters and digits."""
         if self.examples:
             return self.examples[int(self.np_random.integers(len(self.examples)))]
         if mask is None and probability is None:
@@ -35,6 +36,7 @@ class AnyText(Text):
         return super().sample(mask, probability)
 
     def contains(self, x: Any) -> bool:
+        """Any string that is not too long: what a model writes is never outside the space."""
         return isinstance(x, str) and len(x) <= self.max_length
 
     def __repr__(self) -> str:
@@ -56,14 +58,15 @@ class Outcome:
 
 
 class TextEnv(gymnasium.Env[str, str]):
-    """A `gymnasium.Env` over text. Subclasses write `_begin`, `_apply`, `render`; the contract below is kept here, once.
+    """A `gymnasium.Env` over text; subclasses write `_begin`, `_apply`, `_observe`, `_rules`; the contract is here.
 
     - `reset(seed=s)` fixes the *prompt* (board, arms, question): same seed, same first observation, in any process.
-    - `reset(seed=s, options={"rollout_seed": r})` seeds the transition noise with (s, r): the members of a group share the seed and
-      differ in `rollout_seed`. Without it the noise follows from the seed alone.
-    - `step(text)` takes one action, never raises for any text, and always reports `action_is_valid`, `action_is_effective` and
-      `success` in `info`. Text that names no action leaves the environment where it was, with reward 0.
-    - Budgets are the caller's: no environment truncates by itself, `max_actions` says what the reference allows.
+    - `reset(seed=s, options={"rollout_seed": r})` seeds the transition noise with (s, r): the members of a group share
+      the seed and differ in `rollout_seed`. Without it the noise follows from the seed alone.
+    - `step(text)` takes one action, never raises for any text, and always reports `action_is_valid`,
+      `action_is_effective` and `success` in `info`. Text that names no action leaves the environment where it was,
+      with reward 0.
+    - Budgets are the caller's: no environment truncates by itself; `max_actions` says what the reference allows.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]  # gymnasium: instance
@@ -82,8 +85,6 @@ class TextEnv(gymnasium.Env[str, str]):
     """Actions allowed per trajectory; the reference's `max_actions_per_traj`."""
     action_names: tuple[str, ...] | None = None
     """Names `step` accepts, matched without regard to case; None for free text."""
-    instruction: str = ""
-    """Rules of the game and the legend of this instance's symbols; no advice on the reply format."""
 
     def __init__(self, *, render_mode: str | None = "ansi") -> None:
         self.render_mode = render_mode
@@ -100,7 +101,21 @@ class TextEnv(gymnasium.Env[str, str]):
     def _apply(self, action: str) -> Outcome:
         """Carry out one action: a member of `action_names`, or any text when that is None."""
 
+    @abstractmethod
+    def _observe(self) -> str:
+        """The current observation."""
+
+    @abstractmethod
+    def _rules(self) -> str:
+        """See `instruction`."""
+
+    @property
+    def instruction(self) -> str:
+        """The rules, and the legend of this instance's symbols; no advice on the reply format."""
+        return self._rules()
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """See the class. Without a seed, the next one is drawn from the generator that the last seed set up."""
         super().reset(seed=seed)
         if seed is None:
             seed = int(self.np_random.integers(2**31))
@@ -112,6 +127,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return self.render(), {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """One action. Raises gymnasium's ResetNeeded before the first reset; after the end nothing changes any more."""
         if self._over is None:
             raise ResetNeeded(f"{self.name}: call reset() before step()")
         known = None if self._over else self._recognise(action)
@@ -135,9 +151,9 @@ class TextEnv(gymnasium.Env[str, str]):
         wanted = action.strip().lower()
         return next((name for name in self.action_names if name.lower() == wanted), None)
 
-    @abstractmethod
-    def render(self) -> str:  # type: ignore[override]
+    def render(self) -> str:
         """The current observation."""
+        return self._observe()
 
     def random_action(self, rng: np.random.Generator) -> str:
         """A uniformly random action, for the random baseline. Free-text environments override it.
