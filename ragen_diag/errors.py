@@ -72,7 +72,9 @@ class MissingExtra(UsageError):
     @classmethod
     def of(cls, package: str, extra: str, what: str) -> MissingExtra:
         """Say that `what` needs `package`, which the extra `extra` brings."""
-        return cls(f"{what} needs the package '{package}', which is not installed. Try: pip install 'ragen-diag[{extra}]'")
+        return cls(
+            f"{what} needs the package '{package}', which is not installed. Try: pip install 'ragen-diag[{extra}]'"
+        )
 
 
 class AmbiguousFormat(UsageError):

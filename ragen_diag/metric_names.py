@@ -1,4 +1,4 @@
-"""The one vocabulary for per-step series, and what each name means. Readers map foreign names to it (`analysis/readers/aliases.py`).
+"""The one vocabulary for per-step series, and what each name means. Foreign names: `analysis/readers/aliases.py`.
 
 A metric never changes meaning under its name. Two foreign metrics with different definitions get two names here.
 """
@@ -21,7 +21,9 @@ METRICS: dict[str, Metric] = {
     "reward_min": Metric("reward", "smallest return of the step"),
     "reward_std_in_group": Metric("reward", "mean over groups of the in-group standard deviation (ddof 1)"),
     "reward_std_batch": Metric("reward", "standard deviation over the whole batch"),
-    "task_score_mean": Metric("score", "mean of the true task score (accuracy, strict check) when logged apart from the reward"),
+    "task_score_mean": Metric(
+        "score", "mean of the true task score (accuracy, strict check) when logged apart from the reward"
+    ),
     "format_score_mean": Metric("score", "mean of the format reward component"),
     "success_rate": Metric("share", "share of training rollouts that succeed"),
     "val_success_rate": Metric("share", "share of validation rollouts that succeed"),
@@ -30,7 +32,9 @@ METRICS: dict[str, Metric] = {
     "entropy_nats": Metric("nats/token", "mean full-distribution policy entropy over trained tokens"),
     "conditional_entropy_nats": Metric("nats/token", "-mean log-prob of sampled thinking tokens, H(Z|X) per token"),
     "kl_nats": Metric("nats/token", "mean KL of the policy to the reference policy"),
-    "policy_shift_kl_nats": Metric("nats/token", "approximate KL between the policy before and after the update (old vs new)"),
+    "policy_shift_kl_nats": Metric(
+        "nats/token", "approximate KL between the policy before and after the update (old vs new)"
+    ),
     "grad_norm": Metric("norm", "global gradient norm before clipping"),
     "loss": Metric("loss", "total training loss"),
     "policy_loss": Metric("loss", "policy-gradient part of the loss"),

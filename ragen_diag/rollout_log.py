@@ -60,15 +60,21 @@ SCHEMA = pa.schema(
         _column("state_text", pa.string(), "what the environment showed before this turn (observation alone)"),
         _column("prompt_text", pa.string(), "the whole context of this turn, as the policy saw it"),
         _column("response_text", pa.string(), "what the policy wrote in this turn"),
-        _column("thinking_text", pa.string(), "text strictly between the think tags; null = no thinking, or not stored"),
+        _column(
+            "thinking_text", pa.string(), "text strictly between the think tags; null = no thinking, or not stored"
+        ),
         _column("thinking_closed", pa.bool_(), "the thinking was closed by its tag (false: cut off)"),
         _column("answer_text", pa.string(), "text of the answer"),
         _column("actions", pa.list_(pa.string()), "actions parsed from the answer, in order"),
         _column("n_tool_calls", pa.int32(), "tool calls made in this turn", "calls"),
         # --- outcome
         _column("turn_reward", pa.float64(), "environment reward of this turn, penalties excluded", "reward"),
-        _column("return_", pa.float64(), "score of the trajectory: the sum that training uses, penalties included", "reward"),
-        _column("reward_components", pa.map_(pa.string(), pa.float64()), "named parts of the score as stored", "reward"),
+        _column(
+            "return_", pa.float64(), "score of the trajectory: the sum that training uses, penalties included", "reward"
+        ),
+        _column(
+            "reward_components", pa.map_(pa.string(), pa.float64()), "named parts of the score as stored", "reward"
+        ),
         _column("success", pa.bool_(), "the trajectory solved the task"),
         _column("terminated", pa.bool_(), "the environment ended the trajectory"),
         _column("truncated", pa.bool_(), "the turn or action budget ended the trajectory"),
@@ -135,7 +141,9 @@ def conform(batch: pa.RecordBatch | pa.Table) -> pa.Table:
     """Bring a table written by this or an older schema version to the current schema: missing columns become null."""
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     columns = [
-        table.column(field.name).cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        table.column(field.name).cast(field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
         for field in SCHEMA
     ]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
@@ -165,9 +173,13 @@ def write_step(run_dir: Path, step: int, split: str, rows: Iterable[Mapping[str,
     table = rows if isinstance(rows, pa.Table) else rows_to_table(rows)
     path = step_path(run_dir, step, split)
     try:
-        write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd", use_dictionary=True))
+        write_atomically(
+            path, lambda temporary: pq.write_table(table, temporary, compression="zstd", use_dictionary=True)
+        )
     except OSError as error:
-        raise RunFolderError(f"{path}: cannot write the rollout log ({error}). Free space or choose another folder.") from error
+        raise RunFolderError(
+            f"{path}: cannot write the rollout log ({error}). Free space or choose another folder."
+        ) from error
     return path
 
 
@@ -204,7 +216,8 @@ def write_metrics(run_dir: Path, rows: Sequence[Mapping[str, float | int | None]
     """Write `metrics.parquet`: one row per step ("step" and any metric names), null where a metric was not measured."""
     names = ["step", *sorted({name for row in rows for name in row} - {"step"})]
     columns = {
-        name: pa.array([row.get(name) for row in rows], type=pa.int64() if name == "step" else pa.float64()) for name in names
+        name: pa.array([row.get(name) for row in rows], type=pa.int64() if name == "step" else pa.float64())
+        for name in names
     }
     write_atomically(run_dir / METRICS_FILE, lambda temporary: pq.write_table(pa.table(columns), temporary))
 

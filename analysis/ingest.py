@@ -1,0 +1,150 @@
+"""Stream a log once into RunData and InputSummary. Knows the rollout-log schema, no framework, no statistics.
+
+Turn rows are folded into one row per trajectory, table by table; texts are kept only for a bounded sample
+(text_sample.py). Memory therefore grows with the number of trajectories (about 300 bytes each), not with their texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from analysis.readers.base import LogSource
+from analysis.result import InputSummary
+from analysis.run_data import ROLLOUT_COLUMNS, RunData
+from analysis.text_sample import TextSampler
+from analysis.turn_features import turn_features
+
+# How each per-turn feature folds into its trajectory; the sum of nothing measured stays nan.
+_FIRST = (
+    "run_id", "step", "split", "group_id", "prompt_id", "return_", "thinking_tokens", "thinking_chars", "kept",
+    "filter_score", "first_thinking_logprob", "response_hash", "thinking_hash",
+)  # fmt: skip
+_SUM = (
+    "n_rows", "response_tokens", "response_chars", "n_thinking_turns", "n_thinking_valid", "format_valid_sum",
+    "format_valid_n", "action_valid_sum", "action_valid_n", "tool_calls", "advantage_sum", "advantage_n",
+    "thinking_logprob", "thinking_tokens_all", "response_logprob", "entropy_sum", "entropy_n",
+)  # fmt: skip
+_MAX = (
+    "success", "n_turns", "max_turn_tokens", "truncated", "advantage_absmax", "top_token_share", "has_env_text",
+    "max_response_tokens", "error",
+)  # fmt: skip
+
+
+def ingest(source: LogSource) -> tuple[RunData, InputSummary]:
+    """Read one source completely. Raises what the reader raises (BadLog); bad records end up in the summary."""
+    sampler = TextSampler()
+    parts: list[pd.DataFrame] = []
+    components: list[pd.DataFrame] = []
+    if source.kind == "rollouts":
+        for table in source.tables():
+            if table.num_rows == 0:
+                continue
+            turns = turn_features(table)
+            parts.append(_fold(turns))
+            components.append(_reward_components(table))
+            sampler.add(table)
+    rollouts, reward_components = _assemble(parts, components)
+    texts = sampler.rows(rollouts)
+    run = RunData(
+        name=source.name,
+        rollouts=rollouts.drop(columns=["run_id", "group_id", "prompt_id", "n_rows"]),
+        series={name: _series(points) for name, points in source.series().items()},
+        reward_components=reward_components,
+        texts=texts,
+        text_sampling=sampler.explanation,
+        config=source.config,
+        kind=source.kind,
+        formats=(source.format,),
+        assumptions=list(source.notes.assumptions),
+    )
+    return run, _summary(source, rollouts)
+
+
+def _fold(turns: pd.DataFrame) -> pd.DataFrame:
+    """One row per trajectory from rows in turn order."""
+    grouped = turns.groupby("trajectory_id", sort=False, observed=True)
+    # Not groupby.first(): a missing first value must stay missing instead of being taken from a later turn.
+    first = turns.drop_duplicates("trajectory_id", keep="first").set_index("trajectory_id")[list(_FIRST)]
+    folded = [first, grouped[list(_SUM)].sum(min_count=1), grouped[list(_MAX)].max()]
+    return pd.concat(folded, axis=1).reset_index()
+
+
+def _assemble(parts: list[pd.DataFrame], components: list[pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    if not parts:
+        empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in ROLLOUT_COLUMNS.items()})
+        for name in ("run_id", "group_id", "prompt_id", "n_rows"):
+            empty[name] = pd.Series(dtype="object")
+        return empty, pd.DataFrame()
+    rollouts = pd.concat(parts, ignore_index=True)
+    if rollouts["trajectory_id"].duplicated().any():  # a trajectory's turns straddled two record batches
+        rollouts = _fold(rollouts)
+    rollouts["format_valid"] = rollouts["format_valid_sum"] / rollouts["format_valid_n"]
+    rollouts["action_valid"] = rollouts["action_valid_sum"] / rollouts["action_valid_n"]
+    rollouts["advantage"] = rollouts["advantage_sum"] / rollouts["advantage_n"]
+    rollouts["entropy"] = rollouts["entropy_sum"] / rollouts["entropy_n"]
+    rollouts["n_turns"] = rollouts["n_turns"].fillna(rollouts["n_rows"])
+    rollouts["step"] = rollouts["step"].astype("Int64")
+    rollouts["prompt"] = pd.factorize(rollouts["prompt_id"])[0]
+    groups = rollouts.groupby(["split", "step", "group_id"], sort=False, observed=True, dropna=False).ngroup()
+    rollouts["group"] = np.where(rollouts["group_id"].isna(), -1, groups)
+    kept = [*ROLLOUT_COLUMNS, "run_id", "group_id", "prompt_id", "n_rows"]
+    frame = rollouts[kept].astype({name: dtype for name, dtype in ROLLOUT_COLUMNS.items() if dtype != "category"})
+    frame["split"] = frame["split"].astype("category")
+    named = [part for part in components if len(part.columns)]
+    reward_components = pd.concat(named) if named else pd.DataFrame(index=pd.Index([], name="trajectory_id"))
+    reward_components = reward_components[~reward_components.index.duplicated()].reindex(frame["trajectory_id"])
+    return frame, reward_components.reset_index(drop=True).set_axis(frame.index)
+
+
+def _reward_components(table: pa.Table) -> pd.DataFrame:
+    """Wide frame (trajectory_id index) of the named score parts, from each trajectory's first row."""
+    column = table.column("reward_components").combine_chunks()
+    ids = table.column("trajectory_id").to_pylist()
+    if column.null_count == len(column):
+        return pd.DataFrame(index=pd.Index(ids, name="trajectory_id"))
+    records = [dict(entry) if entry is not None else {} for entry in column.to_pylist()]
+    frame = pd.DataFrame.from_records(records, index=pd.Index(ids, name="trajectory_id")).astype("float64")
+    return frame[~frame.index.duplicated()]
+
+
+def _series(points: Iterable[tuple[int, float | None]]) -> pd.Series:
+    pairs = sorted(points, key=lambda point: point[0])
+    index = pd.Index([step for step, _ in pairs], name="step", dtype="int64")
+    return pd.Series([np.nan if value is None else value for _, value in pairs], index=index, dtype="float64")
+
+
+def _summary(source: LogSource, rollouts: pd.DataFrame) -> InputSummary:
+    counts = _counts(rollouts)
+    if source.kind == "metrics":
+        counts["n_steps"] = len({step for points in source.series().values() for step, _ in points})
+    return InputSummary(
+        path=str(source.path),
+        kind=source.kind,
+        format=source.format,
+        format_version=source.format_version,
+        why=source.why,
+        n_files=len(source.files),
+        n_bad_rows=source.notes.n_bad_rows,
+        splits={str(name): _counts(part) for name, part in rollouts.groupby("split", observed=True)},
+        assumptions=list(source.notes.assumptions),
+        skipped=list(source.notes.skipped),
+        **counts,
+    )
+
+
+def _counts(rollouts: pd.DataFrame) -> dict[str, int | float | None]:
+    """The counts of the JSON contract for any subset of rollouts."""
+    finite = np.isfinite(rollouts["return_"].to_numpy(dtype="float64"))
+    return {
+        "n_rollouts": len(rollouts),
+        "n_turns": int(rollouts["n_turns"].fillna(1).sum()),
+        "n_steps": int(rollouts["step"].nunique()),
+        "n_groups": len(rollouts[["split", "step", "prompt_id"]].drop_duplicates()),
+        "n_with_thinking": int((rollouts["n_thinking_turns"] > 0).sum()),
+        "mean_reward": float(rollouts["return_"].to_numpy(dtype="float64")[finite].mean()) if finite.any() else None,
+        "n_reward_missing": int((~finite).sum()),
+    }
