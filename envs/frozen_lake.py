@@ -1,22 +1,22 @@
-"""FrozenLake on random boards, told as text: gymnasium's transitions, the boards of RAGEN seed for seed.
+"""FrozenLake on random boards, told as text: gymnasium's dynamics, the boards of RAGEN seed for seed.
+
+The dynamics are restated here (a test compares them with gymnasium's step by step): building gymnasium's transition table
+for a new board at each reset costs 20 times the episode.
 
 Not for: the fixed 4x4 and 8x8 maps of gymnasium's FrozenLake-v1.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar
 
-from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv as GymFrozenLake
-from gymnasium.envs.toy_text.utils import categorical_sample
 from gymnasium.utils import seeding
 
+from envs.grid_text import Cell, Format, check_format, tell_board, tell_legend
+from envs.planning import shortest_plan
 from envs.text_env import Outcome, TextEnv
 
-Format = Literal["grid", "coord", "grid_coord"]
-Cell = tuple[int, int]
-
+DIRECTIONS = ((0, -1), (1, 0), (0, 1), (-1, 0))  # of the actions Left, Down, Right, Up: gymnasium's order
 LEGEND = (
     ("P", "player"),
     ("_", "ice"),
@@ -69,7 +69,7 @@ class FrozenLakeEnv(TextEnv):
         "coord": {"observation_format": "grid_coord"},
         "coord_no_slip": {"observation_format": "grid_coord", "success_rate": 1.0},
     }
-    action_names = ("Left", "Down", "Right", "Up")  # gymnasium's order, so the index is its action
+    action_names = ("Left", "Down", "Right", "Up")
 
     def __init__(
         self,
@@ -81,13 +81,12 @@ class FrozenLakeEnv(TextEnv):
         render_mode: str | None = "ansi",
     ) -> None:
         if size < 2:
-            raise ValueError(f"frozen_lake: size is {size}, but start and goal need a board of at least 2x2")
+            raise ValueError(f"size is {size}, but start and goal need a board of at least 2x2")
         if not 0 < p <= 1:
-            raise ValueError(f"frozen_lake: p is {p}; it is the probability of an ice tile, above 0 and at most 1")
+            raise ValueError(f"p is {p}; it is the probability of an ice tile, above 0 and at most 1")
         if not 0 <= success_rate <= 1:
-            raise ValueError(f"frozen_lake: success_rate is {success_rate}; it is a probability, 0 to 1")
-        if observation_format not in get_args(Format):
-            raise ValueError(f"frozen_lake: observation_format {observation_format!r} is none of {get_args(Format)}")
+            raise ValueError(f"success_rate is {success_rate}; it is a probability, 0 to 1")
+        check_format(observation_format)
         super().__init__(render_mode=render_mode)
         self.size, self.p, self.success_rate, self.observation_format = size, p, success_rate, observation_format
 
@@ -100,38 +99,28 @@ class FrozenLakeEnv(TextEnv):
                 f" The ice is slippery: a move goes the intended way with probability {self.success_rate:.3g}"
                 f" and to each side with probability {sideways:.3g}."
             )
-        if self.observation_format != "coord":
-            rules += "\nSymbols: " + ", ".join(f"{symbol} {meaning}" for symbol, meaning in LEGEND) + "."
-        if self.observation_format != "grid":
-            last = self.size - 1
-            rules += f"\nCoordinates are (row, column), from (0, 0) at top left to ({last}, {last}) at bottom right."
-        return rules
+        return rules + tell_legend(LEGEND, (self.size, self.size), self.observation_format)
 
     def _begin(self, seed: int) -> None:
         self._tiles, self._start, self._goal = random_board(self.size, self.p, seed)
-        self._transitions: dict[int, dict[int, list[tuple[Any, ...]]]] = GymFrozenLake(
-            desc=["".join(row) for row in self._tiles], success_rate=self.success_rate
-        ).P
         self._player = self._start
 
     def _apply(self, action: str) -> Outcome:
         before = self._player
-        options = self._transitions[before[0] * self.size + before[1]][self.action_names.index(action)]
-        _, state, reward, terminated = options[categorical_sample([option[0] for option in options], self.noise_rng)]
-        self._player = divmod(int(state), self.size)
+        intended = self.action_names.index(action)
+        # One uniform per step, cut up in gymnasium's order: one side, the intended way, the other side.
+        drawn, sideways = self.noise_rng.random(), (1 - self.success_rate) / 2
+        slip = -1 if drawn < sideways else 0 if drawn < sideways + self.success_rate else 1
+        dr, dc = DIRECTIONS[(intended + slip) % 4]
+        last = self.size - 1
+        self._player = (min(max(before[0] + dr, 0), last), min(max(before[1] + dc, 0), last))
+        tile = self._tiles[self._player[0]][self._player[1]]
         return Outcome(
-            reward=float(reward),
-            terminated=bool(terminated),
+            reward=float(tile == "G"),
+            terminated=tile in "GH",
             effective=self._player != before,
-            success=self._player == self._goal,
+            success=tile == "G",
         )
-
-    def _observe(self) -> str:
-        if self.observation_format == "grid":
-            return self._grid_text()
-        if self.observation_format == "coord":
-            return self._coord_text()
-        return f"Coordinates: \n{self._coord_text()}\nGrid Map: \n{self._grid_text()}"
 
     def _symbol(self, cell: Cell) -> str:
         tile = self._tiles[cell[0]][cell[1]]
@@ -139,13 +128,10 @@ class FrozenLakeEnv(TextEnv):
             return {"H": "X", "G": "√"}.get(tile, "P")
         return {"H": "O", "G": "G"}.get(tile, "_")
 
-    def _grid_text(self) -> str:
-        return "\n".join("".join(self._symbol((r, c)) for c in range(self.size)) for r in range(self.size))
-
-    def _coord_text(self) -> str:
+    def _observe(self) -> str:
         cells = [(r, c) for r in range(self.size) for c in range(self.size)]
         under = self._symbol(self._player)
-        entities: list[tuple[str, list[Cell]]] = [
+        entities = [
             ("Start", [self._start]),
             ("Goal", [self._goal] if under != "√" else []),
             ("Player", [self._player] if under == "P" else []),
@@ -153,26 +139,22 @@ class FrozenLakeEnv(TextEnv):
             ("Player in hole", [self._player] if under == "X" else []),
             ("Holes", [cell for cell in cells if self._symbol(cell) == "O"]),
         ]
-        lines = [f"Board size: {self.size} rows x {self.size} cols (zero-indexed)."]
-        lines += [f"{label}: {', '.join(map(str, where))}" for label, where in entities if where]
-        return "\n".join(lines)
+        rows = ["".join(self._symbol((r, c)) for c in range(self.size)) for r in range(self.size)]
+        return tell_board(rows, entities, self.observation_format)
 
     def solve(self) -> list[str] | None:
         """A shortest safe path. With slip it is the plan while moves go as intended: call again after each step."""
-        if self._tiles[self._player[0]][self._player[1]] == "H":
+        if not _is_safe(self._tiles, self._player):
             return None
-        came_from: dict[Cell, tuple[Cell, str] | None] = {self._player: None}
-        queue = deque([self._player])
-        while queue:
-            cell = queue.popleft()
-            if cell == self._goal:
-                return _path_to(cell, came_from)
-            for name, (dr, dc) in zip(self.action_names, ((0, -1), (1, 0), (0, 1), (-1, 0)), strict=True):
-                near = (cell[0] + dr, cell[1] + dc)
-                if near not in came_from and _is_safe(self._tiles, near):
-                    came_from[near] = (cell, name)
-                    queue.append(near)
-        return None
+
+        def successors(cell: Cell) -> list[tuple[str, Cell]]:
+            moves = (
+                (name, (cell[0] + dr, cell[1] + dc))
+                for name, (dr, dc) in zip(self.action_names, DIRECTIONS, strict=True)
+            )
+            return [(name, near) for name, near in moves if _is_safe(self._tiles, near)]
+
+        return shortest_plan(self._player, successors, lambda cell: cell == self._goal)
 
 
 def random_board(size: int, p: float, seed: int) -> tuple[list[list[str]], Cell, Cell]:
@@ -195,16 +177,8 @@ def _connected(tiles: list[list[str]], start: Cell, goal: Cell) -> bool:
     seen, stack = {start}, [start]
     while stack:
         r, c = stack.pop()
-        for near in ((r, c - 1), (r + 1, c), (r, c + 1), (r - 1, c)):
+        for near in ((r + dr, c + dc) for dr, dc in DIRECTIONS):
             if near not in seen and _is_safe(tiles, near):
                 seen.add(near)
                 stack.append(near)
     return goal in seen
-
-
-def _path_to(cell: Cell, came_from: dict[Cell, tuple[Cell, str] | None]) -> list[str]:
-    path = []
-    while (step := came_from[cell]) is not None:
-        cell, name = step
-        path.append(name)
-    return path[::-1]

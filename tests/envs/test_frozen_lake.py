@@ -92,7 +92,7 @@ def test_random_policy_without_slip():
         ({"size": 1}, "2x2"),
         ({"p": 0}, "above 0"),
         ({"success_rate": 1.5}, "0 to 1"),
-        ({"observation_format": "x"}, "none of"),
+        ({"observation_format": "x"}, "grid_coord"),
     ],
 )
 def test_bad_options_say_what_is_allowed(options, part):
