@@ -51,7 +51,7 @@ def ingest(source: LogSource) -> tuple[RunData, InputSummary]:
     texts = sampler.rows(rollouts)
     run = RunData(
         name=source.name,
-        rollouts=rollouts.drop(columns=["run_id", "group_id", "prompt_id", "n_rows"]),
+        rollouts=rollouts.drop(columns=["run_id", "group_id", "n_rows"]),
         series={name: _series(points) for name, points in source.series().items()},
         reward_components=reward_components,
         texts=texts,
@@ -76,7 +76,7 @@ def _fold(turns: pd.DataFrame) -> pd.DataFrame:
 def _assemble(parts: list[pd.DataFrame], components: list[pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
     if not parts:
         empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in ROLLOUT_COLUMNS.items()})
-        for name in ("run_id", "group_id", "prompt_id", "n_rows"):
+        for name in ("run_id", "group_id", "n_rows"):
             empty[name] = pd.Series(dtype="object")
         return empty, pd.DataFrame()
     rollouts = pd.concat(parts, ignore_index=True)
@@ -91,7 +91,7 @@ def _assemble(parts: list[pd.DataFrame], components: list[pd.DataFrame]) -> tupl
     rollouts["prompt"] = pd.factorize(rollouts["prompt_id"])[0]
     groups = rollouts.groupby(["split", "step", "group_id"], sort=False, observed=True, dropna=False).ngroup()
     rollouts["group"] = np.where(rollouts["group_id"].isna(), -1, groups)
-    kept = [*ROLLOUT_COLUMNS, "run_id", "group_id", "prompt_id", "n_rows"]
+    kept = [*ROLLOUT_COLUMNS, "run_id", "group_id", "n_rows"]
     frame = rollouts[kept].astype({name: dtype for name, dtype in ROLLOUT_COLUMNS.items() if dtype != "category"})
     frame["split"] = frame["split"].astype("category")
     named = [part for part in components if len(part.columns)]

@@ -20,6 +20,7 @@ ROLLOUT_COLUMNS: dict[str, str] = {
     "split": "category",  # 'train' | 'val'
     "group": "int64",  # dense code of (split, step, group_id); -1 = unknown
     "prompt": "int64",  # dense code of prompt_id over the run
+    "prompt_id": "string",  # hash of the first prompt: the same in every run
     "trajectory_id": "string",
     "return_": "float64",
     "success": "float64",  # 0 | 1 | nan
