@@ -33,6 +33,7 @@ __all__ = [
 ENTRY_POINT_GROUP = "ragen_diag.envs"
 
 BUILTIN = {
+    "bandit": "envs.bandit:BanditEnv",
     "frozen_lake": "envs.frozen_lake:FrozenLakeEnv",
     "sokoban": "envs.sokoban:SokobanEnv",
 }

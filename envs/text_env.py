@@ -86,6 +86,10 @@ class TextEnv(gymnasium.Env[str, str]):
     action_names: tuple[str, ...] | None = None
     """Names `step` accepts, matched without regard to case; None for free text."""
 
+    action_space: AnyText
+    noise_rng: np.random.Generator
+    """Transition noise and payouts; seeded by `reset`."""
+
     def __init__(self, *, render_mode: str | None = "ansi") -> None:
         self.render_mode = render_mode
         self.observation_space = AnyText()
