@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,11 @@ from analysis.run_data import RunData
 from ragen_diag import __version__
 from ragen_diag.findings import Estimate, Finding, SeriesPoint, Status, Verdict
 from ragen_diag.rollout_log import BadRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.tuning import FilterRecommendation
 
 JSON_SCHEMA_VERSION = 1
 
@@ -64,9 +70,11 @@ class RunReport:
     metrics: dict[str, Estimate]
     series: dict[str, list[SeriesPoint]]
     filter: dict[str, Any] | None
-    """Recommended filter setting with the table it came from: {"setting": {...}, "table": [...], "confidence": ..., "reasons": [...]}."""
+    """Recommended filter: {"setting": {...}, "table": [...], "confidence": ..., "reasons": [...]}; None without groups."""
     data: RunData
     """What the findings were computed from; not part of the JSON."""
+    recommendation: FilterRecommendation | None = None
+    """The same recommendation as an object that can be written as a filter file; not part of the JSON."""
 
     def by_status(self, *statuses: Status) -> list[Finding]:
         """Findings with any of the given statuses."""
@@ -84,6 +92,26 @@ class Report:
     def findings(self) -> list[Finding]:
         """All findings of all runs."""
         return [finding for run in self.runs for finding in run.findings]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Findings as a table: run, code, status, claim, first_step, last_step."""
+        import pandas as pd
+
+        columns = ["run", "code", "status", "claim", "first_step", "last_step"]
+        rows = [
+            [run.name, finding.code, finding.status.value, finding.claim, *(finding.steps or (None, None))]
+            for run in self.runs
+            for finding in run.findings
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks: one line per run."""
+        rows = "".join(
+            f"<tr><td>{html.escape(run.name)}</td><td><b>{run.verdict.value}</b></td><td>{html.escape(run.reason)}</td></tr>"
+            for run in self.runs
+        )
+        return f"<table><tr><th>run</th><th>verdict</th><th>why</th></tr>{rows}</table>"
 
     def to_json(self) -> dict[str, Any]:
         """The JSON contract: plain types only, null for what cannot be known (nan and infinities become null)."""

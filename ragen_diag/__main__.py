@@ -1,0 +1,5 @@
+"""`python -m ragen_diag`."""
+
+from ragen_diag.cli import main
+
+main()
