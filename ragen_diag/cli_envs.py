@@ -1,0 +1,127 @@
+"""`ragen-diag envs`: list, show, play and measure the environments. Thin: everything it prints comes from `envs`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ragen_diag.errors import UsageError
+from ragen_diag.visible_text import visible
+
+if TYPE_CHECKING:
+    from envs.text_env import TextEnv
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(help="NAME, NAME:VARIANT or package.module:Class.", show_default=False)]
+Seed = Annotated[int, typer.Option(help="Seed of the prompt.", min=0)]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Option of the environment.")]
+
+
+@app.command("list")
+def list_() -> None:
+    """All environments with variants, what they need, and where their tasks come from."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from envs.registry import specs
+
+    table = Table("name", "variants", "actions", "needs", "data", "what", box=None, pad_edge=False)
+    for spec in specs():
+        needs = spec.problem or (f"[{spec.extra}]" if spec.extra else "")
+        variants, budget = ", ".join(spec.variants), str(spec.max_actions)
+        table.add_row(*(visible(cell) for cell in (spec.name, variants, budget, needs, spec.data, spec.summary)))
+    Console(markup=False, width=None if sys.stdout.isatty() else 160).print(table)
+
+
+@app.command()
+def show(name: Name, seed: Seed = 0, options: Set = None) -> None:
+    """The instruction, the first observation and the actions of one seed, as a policy meets them."""
+    with _usage_errors():
+        env = _make(name, options)
+        observation, _ = env.reset(seed=seed)
+    typer.echo(f"# {name}, seed {seed}\n\n## Instruction\n{visible(env.instruction)}\n")
+    typer.echo(f"## Observation\n{visible(observation)}\n\n## Actions (at most {env.max_actions})\n{_actions(env)}")
+
+
+@app.command()
+def play(name: Name, seed: Seed = 0, options: Set = None) -> None:
+    """Play in the terminal: one action a line, end with Ctrl-D. Works with piped actions, too."""
+    with _usage_errors():
+        env = _make(name, options)
+        observation, _ = env.reset(seed=seed)
+    typer.echo(f"{visible(env.instruction)}\n\nActions: {_actions(env)}\n\n{visible(observation)}")
+    total, used, success = 0.0, 0, False
+    while used < env.max_actions:
+        action = _read_action(env.max_actions - used)
+        if action is None:
+            typer.echo(f"\nLeft after {used} actions, return {total:g}.")
+            return
+        observation, reward, terminated, _, info = env.step(action)
+        note = "" if info["action_is_valid"] else " (no valid action)"
+        used += info["action_is_valid"]
+        total, success = total + reward, info["success"]
+        typer.echo(f"\n{visible(observation)}\nreward {reward:g}{note}")
+        if terminated:
+            break
+    end = "Solved" if success else "Over" if terminated else "No actions left"
+    typer.echo(f"\n{end} after {used} actions, return {total:g}.")
+
+
+@app.command("random")
+def random_(
+    name: Name,
+    episodes: Annotated[int, typer.Option(help="Number of episodes, one seed each.", min=1)] = 512,
+    first_seed: Annotated[int, typer.Option(help="First seed; 123 is RAGEN's validation set.", min=0)] = 123,
+    options: Set = None,
+) -> None:
+    """Success of uniformly random actions, with a 95 % interval: what a trained number must beat."""
+    from envs.baseline import play_randomly
+
+    with _usage_errors():
+        measured = play_randomly(_make(name, options), episodes, first_seed=first_seed)
+    low, high = measured.success_ci95
+    typer.echo(
+        f"{name}: {measured.success_rate:.1%} success of random actions, 95 % interval {low:.1%} to {high:.1%} "
+        f"({measured.n_successes} of {episodes}, seeds {first_seed} to {first_seed + episodes - 1}); "
+        f"mean return {measured.mean_return:.3g}, mean actions {measured.mean_actions:.3g}"
+    )
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """`envs` imports nothing of ours, so its errors become ours here."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _make(name: str, options: list[str] | None) -> TextEnv:
+    import yaml
+
+    from envs.registry import make
+
+    settings: dict[str, Any] = {}
+    for option in options or ():
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise UsageError(f"--set {option}: expected KEY=VALUE")
+        settings[key] = yaml.safe_load(value)
+    return make(name, **settings)
+
+
+def _actions(env: TextEnv) -> str:
+    return ", ".join(env.action_names) if env.action_names else "free text"
+
+
+def _read_action(actions_left: int) -> str | None:
+    """The next line of stdin without its newline, or None at its end. The prompt is for people only."""
+    if sys.stdin.isatty():
+        print(f"\naction ({actions_left} left)> ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
