@@ -1,4 +1,4 @@
-"""Commands that read logs: analyze, tune, compare, show, convert, plan, explain. Thin: options in, one API call, output."""
+"""Commands that read logs: analyze, tune, compare, watch, show, convert, plan, explain. Thin: options in, one API call, output."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FailOn(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands to the application."""
-    for command in (analyze, tune, show, compare, convert, plan, explain):
+    for command in (analyze, tune, compare, watch, show, convert, plan, explain):
         app.command()(command)
 
 
@@ -202,6 +202,23 @@ def compare(
     if len(paths) < 2:
         raise UsageError("compare needs two or more runs")
     terminal.print_comparison(api.compare(*paths, seed=seed), file=sys.stdout)
+
+
+def watch(
+    paths: Paths,
+    interval: Annotated[float, typer.Option(help="Seconds between looks.")] = 10.0,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Report that is rewritten and reloads itself.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Stop after so many looks; default: until interrupted.")] = None,
+) -> None:
+    """Watch a running or foreign log: one line per change, each alert once. Never stops the run."""
+    from ragen_diag.watch import watch as watch_log
+
+    if interval <= 0:
+        raise UsageError(f"--interval {interval}: must be above 0 seconds")
+    _require_writable(html)
+    watch_log(paths, interval_s=interval, html=html, max_rounds=rounds, file=sys.stdout)
 
 
 def convert(
