@@ -1,4 +1,4 @@
-"""Commands that read logs: analyze, tune, compare, watch, show, convert, plan, explain. Thin: options in, one API call, output."""
+"""Commands that read logs: analyze, tune, compare, watch, show, convert, plan, explain. Thin: one API call each."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Alerts:
 def watch(
     paths: list[Path], *, interval_s: float, html: Path | None, max_rounds: int | None = None, file: TextIO = sys.stdout
 ) -> None:
-    """Analyze `paths` every `interval_s` seconds until interrupted (or for `max_rounds`); a log that is not there yet is waited for.
+    """Analyze `paths` every `interval_s` seconds until interrupted or for `max_rounds`; a missing log is waited for.
 
     html: report that is rewritten each round and refreshes itself in the browser.
     """
