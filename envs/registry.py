@@ -34,6 +34,7 @@ ENTRY_POINT_GROUP = "ragen_diag.envs"
 
 BUILTIN = {
     "bandit": "envs.bandit:BanditEnv",
+    "countdown": "envs.countdown:CountdownEnv",
     "frozen_lake": "envs.frozen_lake:FrozenLakeEnv",
     "sokoban": "envs.sokoban:SokobanEnv",
 }
