@@ -1,1 +1,8 @@
-"""Detectors: numpy and tables in, Finding out. No torch, no files, no printing."""
+"""Checks: one file per family, each a pure function of a run and its measures that returns findings.
+
+from analysis.detectors import run_detectors
+"""
+
+from analysis.detectors.registry import Detector, all_detectors, detector, family, run_detectors, worst
+
+__all__ = ["Detector", "all_detectors", "detector", "family", "run_detectors", "worst"]
