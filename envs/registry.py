@@ -36,6 +36,7 @@ BUILTIN = {
     "bandit": "envs.bandit:BanditEnv",
     "countdown": "envs.countdown:CountdownEnv",
     "frozen_lake": "envs.frozen_lake:FrozenLakeEnv",
+    "sudoku": "envs.sudoku:SudokuEnv",
     "sokoban": "envs.sokoban:SokobanEnv",
 }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class Room:
     player: Cell
 
 
+@lru_cache(maxsize=1024)  # the members of a group ask for the same room
 def generate_room(seed: int, shape: tuple[int, int], num_boxes: int, search_depth: int) -> Room:
     """The room of `seed`: solvable, no box on a target.
 
