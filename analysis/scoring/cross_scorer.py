@@ -1,7 +1,7 @@
 """Cross-score matrix: log p(reasoning r | prompt j) for every pair, with the least work. Not for estimates.
 
 What is computed once: every shared prompt prefix, every distinct prompt, every distinct reasoning per prompt. Logits are made
-only where a reasoning token is predicted. The numbers are those of scoring each pair as one whole sequence (float32 rounding apart).
+only where a reasoning token is predicted. The numbers are those of scoring each pair as one whole sequence, up to rounding.
 """
 
 from __future__ import annotations
