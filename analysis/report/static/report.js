@@ -1,0 +1,123 @@
+// Behaviour of the report: draws plots when they come into view, theme toggle, viewer search. The page reads without it.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  root.dataset.js = "on";
+
+  // --- theme: follows the system until the reader chooses
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
+  const toggle = document.getElementById("theme");
+  const nameToggle = () => { toggle.textContent = isDark() ? "Light colours" : "Dark colours"; };
+  toggle.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; nameToggle(); repaint(); });
+  prefersDark.addEventListener("change", () => { nameToggle(); repaint(); });
+  nameToggle();
+
+  // --- plots: the library is packed in the page and unpacked when the first plot is needed
+  let library = null;
+  const loadPlotly = () => {
+    library ??= (async () => {
+      const packed = Uint8Array.from(atob(document.getElementById("plotly-gzip").textContent), (c) => c.charCodeAt(0));
+      const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+      const script = document.createElement("script");
+      script.textContent = await new Response(stream).text();
+      document.head.append(script);
+      return window.Plotly;
+    })();
+    return library;
+  };
+  const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const axesOf = (layout) => Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
+  const colours = (layout) => {
+    const update = { "font.color": css("--text"), "font.family": getComputedStyle(document.body).fontFamily, "font.size": 13,
+      "hoverlabel.bgcolor": css("--surface"), "hoverlabel.bordercolor": css("--line"), "hoverlabel.font.color": css("--text") };
+    for (const axis of axesOf(layout)) { update[`${axis}.gridcolor`] = css("--line"); update[`${axis}.linecolor`] = css("--line"); }
+    return update;
+  };
+  const assign = (layout, update) => {
+    for (const [path, value] of Object.entries(update)) {
+      const keys = path.split("."), last = keys.pop();
+      keys.reduce((node, key) => (node[key] ??= {}), layout)[last] = value;
+    }
+    return layout;
+  };
+  const drawn = new Set();
+  const draw = async (place) => {
+    if (drawn.has(place)) return;
+    drawn.add(place);
+    const figure = JSON.parse(document.getElementById(`${place.id}-data`).textContent);
+    try {
+      const Plotly = await loadPlotly();
+      const narrow = place.clientWidth < 520;
+      if (narrow) { figure.layout.margin.l = 48; figure.layout.margin.r = 6; }
+      place.textContent = "";
+      await Plotly.newPlot(place, figure.data, assign(figure.layout, colours(figure.layout)),
+        { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
+      place.dataset.drawn = "yes";
+    } catch (error) {
+      place.textContent = `This plot could not be drawn here (${error.message}); its numbers are in the table below.`;
+    }
+  };
+  function repaint() {
+    for (const place of drawn) if (place.dataset.drawn) window.Plotly.relayout(place, colours(place.layout));
+  }
+  const places = [...document.querySelectorAll(".plot")];
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
+  }, { rootMargin: "500px 0px" });
+  places.forEach((place) => seen.observe(place));
+
+  // --- printing: light colours, everything open
+  const opened = [];
+  addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("details:not([open]):not(.rollout)")) { details.open = true; opened.push(details); }
+    repaint();
+  });
+  addEventListener("afterprint", () => { opened.splice(0).forEach((details) => { details.open = false; }); repaint(); });
+
+  // --- a link into something folded unfolds it
+  const reveal = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    if (target.hidden) clear();
+    for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+
+  // --- rollout viewer: search and filters
+  const controls = document.getElementById("viewer-controls");
+  const rollouts = [...document.querySelectorAll(".rollout")];
+  const texts = new Map();
+  const textOf = (rollout) => {
+    if (!texts.has(rollout)) texts.set(rollout, rollout.textContent.toLowerCase());
+    return texts.get(rollout);
+  };
+  const apply = () => {
+    const query = controls.elements.query.value.trim().toLowerCase();
+    const { run, outcome, why } = controls.elements;
+    let shown = 0;
+    for (const rollout of rollouts) {
+      const fits = (!run || !run.value || rollout.dataset.run === run.value)
+        && (!outcome.value || rollout.dataset.outcome.split("|").includes(outcome.value))
+        && (!why.value || rollout.dataset.why.split("|").includes(why.value))
+        && (!query || textOf(rollout).includes(query));
+      rollout.hidden = !fits;
+      shown += fits;
+    }
+    document.getElementById("viewer-count").textContent = `${shown} of ${rollouts.length} rollouts in this page shown`;
+  };
+  function clear() { controls.reset(); apply(); }
+  if (controls) {
+    controls.addEventListener("input", apply);
+    controls.addEventListener("submit", (event) => event.preventDefault());
+    document.getElementById("viewer-clear").addEventListener("click", clear);
+    document.getElementById("viewer-open").addEventListener("click", () => {
+      const visible = rollouts.filter((rollout) => !rollout.hidden);
+      const open = visible.some((rollout) => !rollout.open);
+      visible.forEach((rollout) => { rollout.open = open; });
+    });
+    apply();
+  }
+  reveal();
+})();

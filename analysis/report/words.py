@@ -1,0 +1,104 @@
+"""Plain words and number formatting shared by the report's templates. Knows statuses and verdicts, nothing of a run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from ragen_diag.findings import Finding, Status, Verdict
+
+LIST_ITEMS = 12
+
+
+class Words(NamedTuple):
+    """How a verdict is told to a person."""
+
+    headline: str
+    meaning: str
+    colour: str
+    """A status name: the CSS class that colours it."""
+
+
+VERDICTS: dict[Verdict, Words] = {
+    Verdict.HEALTHY: Words("Healthy", "No sign of collapse in what this log can show.", "pass"),
+    Verdict.WATCH: Words(
+        "Watch", "Something drifts. Not collapsed, but look at it before spending more compute.", "warn"
+    ),
+    Verdict.COLLAPSED: Words("Collapsed", "The reasoning has collapsed: more steps like these will not help.", "fail"),
+    Verdict.BROKEN_PIPELINE: Words(
+        "Broken pipeline",
+        "The numbers point to a fault in the training code or the log, not in the policy. Mend that first.",
+        "fail",
+    ),
+    Verdict.INCONCLUSIVE: Words(
+        "Cannot tell", "The log holds too little, or contradicts itself. See what to log.", "inconclusive"
+    ),
+}
+
+SYMBOLS: dict[Status, str] = {
+    Status.PASS: "✓",
+    Status.WARN: "!",
+    Status.FAIL: "✕",
+    Status.INCONCLUSIVE: "?",
+    Status.SKIPPED: "–",
+    Status.ERROR: "⚠",
+}
+
+SEVERITY: tuple[Status, ...] = (
+    Status.ERROR,
+    Status.FAIL,
+    Status.WARN,
+    Status.INCONCLUSIVE,
+    Status.PASS,
+    Status.SKIPPED,
+)
+"""Most severe first."""
+
+
+def is_normal(finding: Finding) -> bool:
+    """Whether a finding only names a zero (or the like) that is as it should be."""
+    return finding.evidence.get("family") == "normal" or finding.code.startswith("NZ")
+
+
+def number(value: Any) -> str:
+    """A value for a person: 'unknown' for None and nan, thousands apart, four significant digits, short lists."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)
+    if isinstance(value, float):
+        return _real(value)
+    if isinstance(value, dict):
+        return " · ".join(f"{words(key)} {number(item)}" for key, item in list(value.items())[:LIST_ITEMS]) or "none"
+    if isinstance(value, (list, tuple)):
+        more = f" … ({len(value) - LIST_ITEMS} more)" if len(value) > LIST_ITEMS else ""
+        return (", ".join(number(item) for item in value[:LIST_ITEMS]) + more) or "none"
+    return str(value)
+
+
+def _real(value: float) -> str:
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == int(value) and abs(value) < 1e15:
+        return number(int(value))
+    text = f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}".replace(",", "\u202f")
+    return text.replace("-", "−", 1)
+
+
+def words(name: str) -> str:
+    """A key such as `frac_tied` as words."""
+    return str(name).replace("_", " ").strip()
+
+
+def steps_text(steps: tuple[int, int] | None) -> str:
+    """The window of a finding."""
+    if steps is None:
+        return ""
+    return f"step {steps[0]}" if steps[0] == steps[1] else f"steps {steps[0]}–{steps[1]}"
+
+
+def count_text(count: int, singular: str, plural: str | None = None) -> str:
+    """'1 run', '3 runs'."""
+    return f"{number(count)} {singular if count == 1 else plural or singular + 's'}"

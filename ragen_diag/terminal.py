@@ -1,0 +1,134 @@
+"""The terminal summary of an analysis, shaped like pytest's: what was read, one block per run, totals and the next command last.
+
+At most 25 lines for five runs and five lines for each further one; one line per cause with its count; words carry the meaning,
+colour only repeats it. Rendering only: no statistics, no files.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from ragen_diag.findings import Finding, Status, Verdict
+from ragen_diag.visible_text import one_line
+
+if TYPE_CHECKING:
+    from analysis.result import InputSummary, Report, RunReport
+
+_LINES_OF_FIVE_RUNS = 25
+_LINES_AROUND = 4
+_SHOWN = (Status.ERROR, Status.FAIL, Status.WARN)
+_COUNTED = (Status.PASS, Status.INCONCLUSIVE, Status.SKIPPED)
+_VERDICT_STYLE = {
+    Verdict.HEALTHY: "bold green",
+    Verdict.WATCH: "bold yellow",
+    Verdict.COLLAPSED: "bold red",
+    Verdict.BROKEN_PIPELINE: "bold red",
+    Verdict.INCONCLUSIVE: "bold",
+}
+_STATUS_STYLE = {Status.ERROR: "magenta", Status.FAIL: "red", Status.WARN: "yellow"}
+_INDENT = "  "
+
+
+def summarize(report: Report, file: TextIO | Console | None = None, html_path: Path | None = None) -> None:
+    """Print the summary of a report to a text file or a rich console (default: standard output).
+
+    On a terminal long lines end in an ellipsis at its width; into a pipe or file they are whole and carry no escape codes.
+    """
+    console = file if isinstance(file, Console) else Console(file=file or sys.stdout, highlight=False)
+    lines_per_run = max((_LINES_OF_FIVE_RUNS - _LINES_AROUND) // max(len(report.runs), 1), 4)
+    lines = [_read_line(report.inputs)]
+    for run in report.runs:
+        lines += _run_lines(run, lines_per_run)
+    lines += _closing_lines(report, html_path)
+    for line in lines:
+        if console.is_terminal:
+            line.truncate(console.width, overflow="ellipsis")
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _read_line(inputs: Sequence[InputSummary]) -> Text:
+    formats = sorted({f"{entry.format} {entry.format_version or ''}".strip() for entry in inputs})
+    parts = [
+        _count(len(inputs), "log"),
+        ", ".join(formats) or "nothing",
+        _count(sum(entry.n_steps for entry in inputs), "step"),
+        _count(sum(entry.n_rollouts for entry in inputs), "rollout"),
+    ]
+    n_bad = sum(entry.n_bad_rows for entry in inputs)
+    if n_bad:
+        first = next((entry.skipped[0] for entry in inputs if entry.skipped), None)
+        where = f" (first: {first.path}{f':{first.line}' if first.line else ''})" if first else ""
+        parts.append(f"{_count(n_bad, 'bad row')} skipped{where}")
+    return Text(f"read  {one_line(' · '.join(parts))}")
+
+
+def _run_lines(run: RunReport, max_lines: int) -> list[Text]:
+    verdict = run.verdict.value.replace("_", " ").upper()
+    head = Text.assemble(
+        (one_line(run.name, 40), "bold"), "  ", (verdict, _VERDICT_STYLE[run.verdict]), f"  {one_line(run.reason)}"
+    )
+    causes = list(_causes(run.findings))
+    shown = causes if len(causes) < max_lines else causes[: max_lines - 2]
+    lines = [head, *(_cause_line(finding, count) for finding, count in shown)]
+    if len(causes) > len(shown):
+        rest = Counter(finding.status for finding, _ in causes[len(shown) :])
+        lines.append(Text(f"{_INDENT}and {_statuses(rest, _SHOWN)} more: see the report"))
+    return lines
+
+
+def _causes(findings: Sequence[Finding]) -> Iterator[tuple[Finding, int]]:
+    """One entry per code and status, most severe first, with how often it was found."""
+    counts = Counter((finding.status, finding.code) for finding in findings)
+    seen = set()
+    for status in _SHOWN:
+        for finding in findings:
+            key = (finding.status, finding.code)
+            if finding.status is status and key not in seen:
+                seen.add(key)
+                yield finding, counts[key]
+
+
+def _cause_line(finding: Finding, count: int) -> Text:
+    times = f" ×{count}" if count > 1 else ""
+    steps = "" if finding.steps is None else f"steps {finding.steps[0]}–{finding.steps[1]}: "
+    if finding.steps is not None and finding.steps[0] == finding.steps[1]:
+        steps = f"step {finding.steps[0]}: "
+    status = (f"{finding.status.value:<5}", _STATUS_STYLE[finding.status])
+    return Text.assemble(_INDENT, status, f" {finding.code}{times}  {steps}{one_line(finding.claim)}")
+
+
+def _closing_lines(report: Report, html_path: Path | None) -> list[Text]:
+    statuses = Counter(finding.status for finding in report.findings)
+    verdicts = Counter(run.verdict.value.replace("_", " ") for run in report.runs)
+    lines = [
+        Text(f"checks  {_statuses(statuses, (*_SHOWN, *_COUNTED))}"),
+        Text(" · ".join([_count(len(report.runs), "run"), *(f"{count} {name}" for name, count in verdicts.items())])),
+    ]
+    hints = []
+    if html_path is not None:
+        hints.append(
+            f"report: {html_path} ({html_path.stat().st_size / 1e6:.1f} MB)"
+            if html_path.exists()
+            else f"report: {html_path}"
+        )
+    worst = next((finding for run in report.runs for finding, _ in _causes(run.findings)), None)
+    if worst is not None:
+        hints.append(f"explain: ragen-diag explain {worst.code}")
+    if hints:
+        lines.append(Text("      ".join(one_line(hint) for hint in hints)))
+    return lines
+
+
+def _statuses(counts: Counter[Status], order: Sequence[Status]) -> str:
+    return " · ".join(f"{counts[status]} {status.value}" for status in order if counts[status]) or "none ran"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
