@@ -1,0 +1,470 @@
+"""What a training run can be told, checked before anything starts. Loads no torch.
+
+A configuration is a YAML file over the defaults below, plus `section.key=value` overrides. Every problem is found and reported at once.
+The resolved configuration is saved as the run's `run.yaml`, which is itself a valid configuration. Not for command-line options.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from ragen_diag.errors import ConfigError, did_you_mean
+
+PRESETS_DIR = Path(__file__).parent / "presets"
+RECORD_KEYS = ("versions", "git", "started_at", "command")
+"""What `run.yaml` holds besides the configuration; ignored when it is read as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The policy and how much of it is trained."""
+
+    path: str = "tiny"
+    """Folder or hub name of a causal LM; `tiny` is the embedded 1 M-parameter model."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Type of the weights in memory. On a GPU bfloat16 halves the memory; exact resume is promised for float32 on CPU."""
+    tuning: Literal["lora", "full"] = "lora"
+    """`lora` trains adapters on frozen weights (the reference is then the base itself); `full` trains everything."""
+    lora_rank: int = 32
+    """Rank of the adapters; memory and capacity grow with it."""
+    lora_alpha: float = 32.0
+    """Adapters are scaled by alpha / rank."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvConfig:
+    """The environment."""
+
+    name: str = "frozen_lake:no_slip"
+    """Registry name, `name:variant`, or `package.module:Class`; see `ragen-diag envs list`."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Constructor arguments, for example `{observation_format: coord}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutConfig:
+    """How rollouts are sampled."""
+
+    groups: int = 8
+    """Prompts per step (P)."""
+    group_size: int = 16
+    """Rollouts per prompt (G). 1 gives no group-relative signal; below 4, ties are common."""
+    max_turns: int = 5
+    """Replies per rollout."""
+    max_actions_per_turn: int = 2
+    """Actions taken from one reply; further ones are ignored."""
+    max_actions: int = 0
+    """Actions per rollout; 0 takes the environment's own limit."""
+    max_response_tokens: int = 64
+    """Cap of one reply, tokens. A cut reply is marked, and usually breaks the format."""
+    max_context_tokens: int = 2048
+    """A rollout whose next prompt would leave no room for a reply ends there, truncated."""
+    temperature: float = 1.0
+    """Sampling temperature. Log-probs are logged, and ratios taken, under the distribution sampled from."""
+    top_p: float = 1.0
+    """Nucleus mass; 1 is off."""
+    top_k: int = 0
+    """Sample among the k likeliest tokens; 0 is off."""
+    separator: str = "||"
+    """What separates actions in an answer."""
+    think: bool = True
+    """Ask for thinking before the answer. Without it there is no Z to diagnose."""
+    context: Literal["full", "window", "single_turn"] = "full"
+    """What a turn's prompt holds: all turns, the last `window` turns as chat, or the state alone with past turns as text."""
+    window: int = 3
+    """Turns a `window` or `single_turn` prompt looks back."""
+    format_penalty: float = -0.1
+    """Added to the return once per turn that breaks the format or names an unknown action."""
+    train_seed: int = 10_000
+    """Step t (from 1) uses prompt seeds train_seed + groups * (t - 1) + i."""
+    batch_size: int = 128
+    """Rollouts generated together; a memory limit that changes no result beyond rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmConfig:
+    """Credit and objective."""
+
+    advantage: Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "gae", "bi_level_gae"] = "grpo"
+    """How credit is given. `gae` and `bi_level_gae` train a critic."""
+    credit: Literal["trajectory", "turn"] = "trajectory"
+    """Spread the return over the whole rollout, or credit each turn with the rewards from it on."""
+    gamma: float = 1.0
+    """Discount per token (gae), 0 to 1."""
+    lam: float = 1.0
+    """GAE lambda, 0 to 1."""
+    high_level_gamma: float = 0.95
+    """Discount per turn (bi_level_gae), 0 to 1."""
+    loss_aggregation: Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"] = "seq-mean-token-mean"
+    """How token losses become one number; exact for the whole mini-batch, whatever the micro-batch."""
+    clip_low: float = 0.2
+    """Ratios below 1 - clip_low are clipped."""
+    clip_high: float = 0.2
+    """Ratios above 1 + clip_high are clipped; 0.28 is DAPO's clip-higher."""
+    clip_dual: float = 3.0
+    """Bound of the loss for negative advantages, as a multiple of |advantage|; 0 is off."""
+    kl_coef: float = 0.0
+    """Weight of the KL to the reference, nats. 0 skips the reference pass altogether."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """k1 = log-ratio, k2 = half its square, k3 = unbiased and positive. k1 in the loss has a zero-mean gradient on-policy."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Add the KL to the loss, or subtract it from the token rewards (gae) or the return (group methods)."""
+    entropy_coef: float = 0.0
+    """Bonus per nat of token entropy. Large values dissolve the policy (see the collapse demo)."""
+    zero_task_advantage: bool = False
+    """Set all advantages to 0 so that only the regularisers act: an ablation, and a way to provoke template collapse."""
+    soft_reweight: bool = False
+    """Scale each group's advantages by its reward std over the largest one."""
+    filter_loss_scaling: Literal["none", "linear", "sqrt"] = "none"
+    """Scale advantages by the share of groups kept, or its root."""
+    value_coef: float = 0.5
+    """Weight of the critic's loss."""
+    value_clip: float = 0.5
+    """The critic may move a value this far per update before its gradient stops; 0 is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimConfig:
+    """How weights move."""
+
+    lr: float = 1e-4
+    """Peak learning rate of the policy."""
+    critic_lr: float = 1e-3
+    """Peak learning rate of the critic."""
+    weight_decay: float = 0.01
+    """AdamW weight decay."""
+    grad_clip: float = 1.0
+    """Gradients are scaled to at most this global norm."""
+    warmup_share: float = 0.0
+    """Share of the steps over which the rate rises from 0."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the rate falls after the warm-up."""
+    epochs: int = 1
+    """Passes over one batch of rollouts (Online-k reuse). Above 1 the updates are off-policy."""
+    mini_batch: int = 128
+    """Samples per optimizer step."""
+    micro_batch: int = 32
+    """Samples per forward pass; a memory limit that changes no result beyond rounding."""
+    kl_early_stop: float = 0.0
+    """Stop the step's updates once the approximate KL between old and new policy exceeds this, nats/token; 0 is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterConfig:
+    """Which groups a step trains on. A `filter.yaml` written by `ragen-diag tune` holds exactly this section."""
+
+    strategy: Literal["none", "top_p", "top_k", "top_k_abs", "min_p"] = "none"
+    """`none` trains on everything; see `analysis/filters.py` for the others."""
+    value: float = 0.9
+    """top_p: mass; top_k: share of groups; top_k_abs: number of groups; min_p: share of the best score."""
+    mode: Literal["linear", "softmax"] = "linear"
+    """top_p only: mass of the scores themselves, or of their softmax."""
+    metric: str = "reward_std"
+    """Score of a group."""
+    include_zero: bool = False
+    """Let groups without any reward variance compete."""
+    keep: Literal["largest", "smallest"] = "largest"
+    """Which end is kept."""
+    eps: float = 0.01
+    """Slack of the linear top-p threshold, in units of the score."""
+    refill: int = 0
+    """DAPO's dynamic sampling: up to this many extra batches per step until `groups` groups are kept. 0 is off."""
+    empty_stop_steps: int = 5
+    """End the run after this many consecutive steps with nothing kept; 0 never."""
+    file: str = ""
+    """Path of a filter.yaml; it replaces the other keys of this section."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationConfig:
+    """Measuring success on held-out seeds."""
+
+    every: int = 0
+    """Validate every so many steps, and at the end; 0 never."""
+    at_start: bool = True
+    """Also validate the untrained policy."""
+    seeds: int = 256
+    """Held-out prompts, one rollout each: first_seed + i."""
+    first_seed: int = 123
+    """Seeds of training start far above."""
+    temperature: float = 1.0
+    """Sampling temperature. 1 measures the policy itself; RAGEN validates at 0.5."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosticsConfig:
+    """The cross-score matrix measured during training."""
+
+    every: int = 5
+    """Measure at step 1 and every so many steps; 0 never."""
+    max_reasonings: int = 128
+    """Reasonings scored, spread evenly over the groups; cost grows with reasonings x prompts."""
+    token_budget: int = 16_384
+    """Tokens per scoring batch: a memory limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyStopConfig:
+    """When a run gives up. It then validates, saves a checkpoint and says why."""
+
+    variance_collapse_share: float = 0.0
+    """Stop when the in-group reward std stays below this share of its mean over the first 10 steps; RAGEN uses 0.1; 0 is off."""
+    variance_collapse_steps: int = 10
+    """For so many steps in a row."""
+    min_validation_success: float = 0.0
+    """Stop when validation success stays below this share; RAGEN uses 0.01; 0 is off."""
+    min_validation_count: int = 5
+    """For so many validations in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeConfig:
+    """The machine."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to run; `auto` takes a GPU when there is one."""
+    threads: int = 0
+    """CPU threads per process; 0 leaves it to torch. Resumed runs equal uninterrupted ones only at the same number."""
+    precision: Literal["no", "bf16", "fp16"] = "no"
+    """Mixed precision of the updates, through Accelerate."""
+    tracker: str = "tensorboard"
+    """Accelerate tracker (tensorboard, wandb, ...), or `none`."""
+    checkpoint_every: int = 10
+    """Save a checkpoint every so many steps, and at the end; 0 saves at the end only."""
+    keep_checkpoints: int = 2
+    """Older ones are deleted; 0 keeps all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """A whole training run."""
+
+    name: str = "run"
+    """Name of the run, repeated in every row of its log."""
+    seed: int = 0
+    """Fixes initialisation, sampling and batch order."""
+    steps: int = 100
+    """Rollout-and-update steps."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    env: EnvConfig = field(default_factory=EnvConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    filter: FilterConfig = field(default_factory=FilterConfig)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    diagnostics: DiagnosticsConfig = field(default_factory=DiagnosticsConfig)
+    early_stop: EarlyStopConfig = field(default_factory=EarlyStopConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+
+_AT_LEAST_ONE = {
+    "steps", "rollout.groups", "rollout.group_size", "rollout.max_turns", "rollout.max_actions_per_turn", "rollout.window",
+    "rollout.max_response_tokens", "rollout.max_context_tokens", "rollout.batch_size", "optim.epochs", "optim.mini_batch",
+    "optim.micro_batch", "model.lora_rank", "validation.seeds", "diagnostics.max_reasonings", "diagnostics.token_budget",
+    "early_stop.variance_collapse_steps", "early_stop.min_validation_count",
+}  # fmt: skip
+_ABOVE_ZERO = {"rollout.temperature", "rollout.top_p", "validation.temperature", "optim.lr", "optim.critic_lr", "optim.grad_clip",
+               "model.lora_alpha"}  # fmt: skip
+_SHARES = {"rollout.top_p", "algorithm.gamma", "algorithm.lam", "algorithm.high_level_gamma", "optim.warmup_share",
+           "early_stop.variance_collapse_share", "early_stop.min_validation_success"}  # fmt: skip
+_ANY_SIGN = {"rollout.format_penalty"}
+
+
+def presets() -> list[str]:
+    """Names of the shipped presets."""
+    return sorted(path.stem for path in PRESETS_DIR.glob("*.yaml"))
+
+
+def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
+    """Read a preset name, YAML file, run folder or run.yaml (None: defaults), apply `key=value` overrides, and check everything.
+
+    Raises ConfigError that lists every problem found.
+    """
+    problems: list[str] = []
+    data = _read_source(source) if source is not None else {}
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or not key:
+            problems.append(f"'{override}' is not of the form section.key=value")
+            continue
+        _set(data, key.strip(), _parse_yaml_value(value), problems)
+    config = from_dict(data, problems)
+    if not problems and config.filter.file:
+        config = dataclasses.replace(config, filter=load_filter(Path(config.filter.file)))
+    return config
+
+
+def from_dict(data: Mapping[str, Any], problems: Sequence[str] = ()) -> TrainConfig:
+    """Build and check a configuration from nested mappings; `problems` are reported together with what is found here."""
+    found = list(problems)
+    config: TrainConfig = _build(TrainConfig, {k: v for k, v in data.items() if k not in RECORD_KEYS}, "", found)
+    if not found:
+        found += _cross_checks(config)
+    if found:
+        listing = "\n".join(f"  - {problem}" for problem in found)
+        raise ConfigError(f"{len(found)} problem{'s' if len(found) > 1 else ''} in the configuration:\n{listing}")
+    return config
+
+
+def load_filter(path: Path) -> FilterConfig:
+    """Read a filter.yaml: the keys of the filter section, bare or under `filter:`. Raises ConfigError."""
+    data = _read_yaml(path)
+    section = data.get("filter", data)
+    problems: list[str] = []
+    built: FilterConfig = _build(FilterConfig, section if isinstance(section, dict) else {"?": section}, "filter", problems)
+    if problems:
+        raise ConfigError(f"{path} is not a filter file:\n" + "\n".join(f"  - {problem}" for problem in problems))
+    return dataclasses.replace(built, file="")
+
+
+def to_dict(config: TrainConfig) -> dict[str, Any]:
+    """Nested plain dictionaries, in the order of the fields; `from_dict` takes them back."""
+    return dataclasses.asdict(config)
+
+
+def _read_source(source: str | Path) -> dict[str, Any]:
+    path = Path(source)
+    if path.is_dir() and (path / "run.yaml").is_file():
+        path = path / "run.yaml"
+    if not path.is_file():
+        preset = PRESETS_DIR / f"{source}.yaml"
+        if not preset.is_file():
+            known = presets()
+            raise ConfigError(f"'{source}' is neither a preset nor a file.{did_you_mean(str(source), known)} Presets: {', '.join(known)}")
+        path = preset
+    return _read_yaml(path)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read as YAML ({error})") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: expected sections and keys, found {type(data).__name__}")
+    return data
+
+
+def _parse_yaml_value(text: str) -> Any:
+    try:
+        return yaml.safe_load(text) if text.strip() else ""
+    except yaml.YAMLError:
+        return text
+
+
+def _set(data: dict[str, Any], dotted: str, value: Any, problems: list[str]) -> None:
+    *sections, key = dotted.split(".")
+    for section in sections:
+        below = data.setdefault(section, {})
+        if not isinstance(below, dict):
+            problems.append(f"{dotted}: '{section}' is a value, not a section")
+            return
+        data = below
+    data[key] = value
+
+
+def _build(cls: Any, data: Mapping[str, Any], where: str, problems: list[str]) -> Any:
+    hints = typing.get_type_hints(cls)
+    values = {}
+    for key, value in data.items():
+        dotted = f"{where}.{key}" if where else str(key)
+        if key not in hints:
+            problems.append(f"unknown key '{dotted}'.{did_you_mean(str(key), hints) or _elsewhere(str(key))}")
+        elif dataclasses.is_dataclass(hints[key]):
+            if isinstance(value, Mapping):
+                values[key] = _build(hints[key], value, dotted, problems)
+            else:
+                problems.append(f"{dotted} is a section with keys, not a value ({value!r})")
+        else:
+            values[key] = _checked(hints[key], value, dotted, problems)
+    return cls(**values)
+
+
+def _elsewhere(key: str) -> str:
+    """Name the section a misplaced key belongs to."""
+    for section in dataclasses.fields(TrainConfig):
+        hints = typing.get_type_hints(TrainConfig)[section.name]
+        if dataclasses.is_dataclass(hints) and key in {f.name for f in dataclasses.fields(hints)}:
+            return f" Did you mean '{section.name}.{key}'?"
+    return ""
+
+
+def _checked(hint: Any, value: Any, dotted: str, problems: list[str]) -> Any:
+    """The value as its field's type; on a mismatch a problem is noted and the value passed through."""
+    if typing.get_origin(hint) is Literal:
+        if value not in typing.get_args(hint):
+            options = ", ".join(map(str, typing.get_args(hint)))
+            problems.append(f"{dotted} is {value!r}; it must be one of {options}.{did_you_mean(str(value), typing.get_args(hint))}")
+        return value
+    if typing.get_origin(hint) is dict:
+        if not isinstance(value, dict):
+            problems.append(f"{dotted} is {value!r}; it must be a mapping, for example {{observation_format: coord}}")
+        return value
+    assert not isinstance(hint, types.UnionType)
+    if hint is float and isinstance(value, str):
+        value = _number(value)  # YAML reads 1e-4 as text
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        problems.append(f"{dotted} is {value!r}; it must be {names[hint]}")
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        problems += _out_of_range(dotted, value)
+    return value
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _out_of_range(dotted: str, value: float) -> list[str]:
+    if value != value or value in (float("inf"), float("-inf")):
+        return [f"{dotted} is {value}; it must be a finite number"]
+    if dotted in _AT_LEAST_ONE and value < 1:
+        return [f"{dotted} is {value}; it must be at least 1"]
+    if dotted in _ABOVE_ZERO and value <= 0:
+        return [f"{dotted} is {value}; it must be above 0"]
+    if dotted in _SHARES and not 0 <= value <= 1:
+        return [f"{dotted} is {value}; it must lie between 0 and 1"]
+    if dotted not in _ANY_SIGN and value < 0:
+        return [f"{dotted} is {value}; it must not be negative"]
+    return []
+
+
+def _cross_checks(config: TrainConfig) -> list[str]:
+    """Combinations that cannot work."""
+    algorithm, rollout, found = config.algorithm, config.rollout, []
+    group_relative = algorithm.advantage in ("grpo", "dr_grpo", "rloo")
+    if group_relative and rollout.group_size < 2:
+        found.append(f"rollout.group_size is 1, but algorithm.advantage={algorithm.advantage} compares rollouts of one prompt")
+    if config.filter.strategy != "none" and config.filter.metric == "reward_std" and rollout.group_size < 2:
+        found.append("rollout.group_size is 1: the filter has no reward variance to rank groups by")
+    if config.optim.micro_batch > config.optim.mini_batch:
+        found.append(f"optim.micro_batch ({config.optim.micro_batch}) is larger than optim.mini_batch ({config.optim.mini_batch})")
+    if algorithm.credit == "turn" and algorithm.advantage == "bi_level_gae":
+        found.append("algorithm.advantage=bi_level_gae gives credit per turn by itself; leave algorithm.credit at trajectory")
+    if rollout.max_response_tokens >= rollout.max_context_tokens:
+        found.append("rollout.max_response_tokens leaves no room for a prompt in rollout.max_context_tokens")
+    first, last = config.validation.first_seed, config.validation.first_seed + config.validation.seeds - 1
+    train_last = rollout.train_seed + rollout.groups * config.steps * (1 + config.filter.refill) - 1
+    if config.validation.every and first <= train_last and last >= rollout.train_seed:
+        found.append(f"validation seeds {first} to {last} overlap the training seeds {rollout.train_seed} to {train_last}")
+    if config.filter.refill and config.filter.strategy == "none":
+        found.append("filter.refill needs a filter.strategy: without one nothing is ever refilled")
+    return found
