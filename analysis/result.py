@@ -21,6 +21,7 @@ from ragen_diag.rollout_log import BadRecord
 if TYPE_CHECKING:
     import pandas as pd
 
+    from analysis.readers.base import LogSource
     from analysis.tuning import FilterRecommendation
 
 JSON_SCHEMA_VERSION = 1
@@ -73,6 +74,8 @@ class RunReport:
     """Recommended filter: {"setting": {...}, "table": [...], "confidence": ..., "reasons": [...]}; None without groups."""
     data: RunData
     """What the findings were computed from; not part of the JSON."""
+    source: LogSource | None = None
+    """Where the run was read from; the report streams it once more to show chosen rollouts whole."""
     recommendation: FilterRecommendation | None = None
     """The same recommendation as an object that can be written as a filter file; not part of the JSON."""
 

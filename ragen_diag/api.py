@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from analysis.result import Report
     from analysis.tuning import FilterRecommendation
     from ragen_diag.config import TrainConfig
+    from trainer.evaluate import EvalResult
     from trainer.loop import TrainResult
 
 
@@ -94,7 +95,9 @@ def write_html(report: Report, path: Path) -> Path:
     """Write the report as one offline HTML file."""
     from analysis.report.html import write_html as write
 
-    return write(report, path)
+    sources = {run.name: run.source for run in report.runs if run.source is not None}
+    tables = {name: source.tables() for name, source in sources.items() if source.kind == "rollouts"}
+    return write(report, path, tables=tables)
 
 
 def write_json(report: Report, path: Path) -> Path:
@@ -110,6 +113,26 @@ def write_filter(recommendation: FilterRecommendation, path: Path) -> Path:
 
     write_atomically(path, lambda temporary: temporary.write_text(to_yaml(recommendation), encoding="utf-8"))
     return path
+
+
+def evaluate(
+    model: str | Path,
+    *,
+    env: str | None = None,
+    n_seeds: int = 256,
+    first_seed: int = 123,
+    n_rollouts: int = 1,
+    temperature: float | None = None,
+    run_dir: str | Path | None = None,
+) -> EvalResult:
+    """Success of a run, checkpoint, model or 'random' on held-out seeds; raises ModelError for what cannot be loaded."""
+    require_training()
+    from trainer.evaluate import evaluate as run_evaluation
+
+    return run_evaluation(
+        str(model), env=env, n_seeds=n_seeds, first_seed=first_seed, n_rollouts=n_rollouts, temperature=temperature,
+        run_dir=None if run_dir is None else Path(run_dir),
+    )  # fmt: skip
 
 
 def tune(*paths: str | Path, options: ReadOptions | None = None, seed: int = 0) -> FilterRecommendation:

@@ -92,7 +92,10 @@ def analyze(
         sys.stdout.write("\n")
     elif json_path:
         written["verdict"] = api.write_json(report, Path(json_path))
-    terminal.summarize(report, written, file=sys.stderr if json_path == "-" else sys.stdout)
+    console = sys.stderr if json_path == "-" else sys.stdout
+    terminal.summarize(report, console, html_path=written.pop("report", None))
+    for kind, path in written.items():
+        print(f"{kind}: {path}", file=console)
     return _gate(report, fail_on)
 
 

@@ -1,0 +1,60 @@
+"""MkDocs hook: pages made from the code, so that they cannot go stale: CLI reference, log schema, one page per check."""
+
+from __future__ import annotations
+
+import click
+import typer.main
+from mkdocs.structure.files import File, Files
+
+from ragen_diag import checks, metric_names, rollout_log
+from ragen_diag.cli import app
+
+
+def on_files(files: Files, *, config) -> Files:
+    pages = {
+        "reference/cli.md": cli_reference(),
+        "reference/log-schema.md": log_schema(),
+        "reference/metric-names.md": metric_table(),
+        "checks/index.md": check_index(),
+        **{f"checks/{code}.md": checks.page(code) for code in checks.codes()},
+    }
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def cli_reference() -> str:
+    root = typer.main.get_command(app)
+    lines = ["# Command line", "", "Exit codes: 0 nothing at or above the gate · 1 findings at or above `--fail-on` · 2 wrong usage or",
+             "config · 3 our own error · 4 nothing readable found · 130 interrupted.", ""]  # fmt: skip
+    for path, command in _commands(root, "ragen-diag"):
+        context = click.Context(command, info_name=path)
+        lines += [f"## {path}", "", "```text", command.get_help(context), "```", ""]
+    return "\n".join(lines)
+
+
+def _commands(command: click.Command, path: str):
+    yield path, command
+    for name, child in sorted(getattr(command, "commands", {}).items()):
+        yield from _commands(child, f"{path} {name}")
+
+
+def log_schema() -> str:
+    lines = ["# Rollout log", "", f"Schema version {rollout_log.SCHEMA_VERSION}. One row per turn; trajectory columns repeat on its turns.",
+             "", "| column | type | unit | may be missing | meaning |", "|---|---|---|---|---|"]  # fmt: skip
+    for field in rollout_log.SCHEMA:
+        doc, unit = field.metadata[b"doc"].decode(), field.metadata[b"unit"].decode()
+        lines.append(f"| `{field.name}` | {field.type} | {unit} | {'yes' if field.nullable else 'no'} | {doc} |")
+    return "\n".join(lines)
+
+
+def metric_table() -> str:
+    lines = ["# Metric names", "", "The one vocabulary for per-step series.", "", "| name | unit | definition |", "|---|---|---|"]
+    lines += [f"| `{name}` | {metric.unit} | {metric.definition} |" for name, metric in sorted(metric_names.METRICS.items())]
+    return "\n".join(lines)
+
+
+def check_index() -> str:
+    lines = ["# Checks", "", "`ragen-diag explain CODE` prints the same pages.", ""]
+    lines += [f"- [{code}]({code}.md): {checks.title(code)}" for code in checks.codes()]
+    return "\n".join(lines)
