@@ -36,8 +36,10 @@ BUILTIN = {
     "bandit": "envs.bandit:BanditEnv",
     "countdown": "envs.countdown:CountdownEnv",
     "frozen_lake": "envs.frozen_lake:FrozenLakeEnv",
-    "sudoku": "envs.sudoku:SudokuEnv",
+    "game_2048": "envs.game_2048:Game2048Env",
+    "rubiks_2x2": "envs.rubiks_2x2:Rubiks2x2Env",
     "sokoban": "envs.sokoban:SokobanEnv",
+    "sudoku": "envs.sudoku:SudokuEnv",
 }
 
 
