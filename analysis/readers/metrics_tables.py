@@ -1,4 +1,4 @@
-"""Metrics-only logs that are tables: CSV (W&B exports too), JSON lines, Parquet, trainer_state.json, and tables turned on their side.
+"""Metrics-only logs that are tables: CSV (W&B exports too), JSON lines, Parquet, trainer_state.json, sideways tables.
 
 Hands out series under foreign names; `aliases.py` gives them their canonical ones.
 """
@@ -131,10 +131,9 @@ def _step_value(value: Any) -> int | None:
 def _label_column(rows: list[dict[str, Any]], columns: list[str]) -> str | None:
     for name in columns:
         if name in _LABEL_COLUMNS:
-            values = {str(row.get(name) or "") for row in rows}
-            if values <= set(_SPLIT_LABELS) or (
-                len(values) > 1 and not all(number(v) is not None for v in values if v)
-            ):
+            cells = [str(row.get(name) or "") for row in rows]
+            # Labels that never repeat name the rows of one table, not several runs.
+            if set(cells) <= set(_SPLIT_LABELS) or 1 < len(set(cells)) < len(cells):
                 return name
     return None
 
@@ -229,9 +228,11 @@ def _sideways(rows: list[dict[str, Any]], notes: Notes) -> list[MetricsLog]:
     say(notes, "rows are metrics and columns are runs: one value per run, no steps")
     logs = []
     for name in others:
-        series = {str(row[metric]): [(0, value)] for row in rows if (value := number(row.get(name))) is not None}
+        series: dict[str, Points] = {
+            str(row[metric]): [(0, value)] for row in rows if (value := number(row.get(name))) is not None
+        }
         if series:
-            logs.append(MetricsLog(name, dict(series)))
+            logs.append(MetricsLog(name, series))
     return logs
 
 

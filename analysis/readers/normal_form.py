@@ -87,7 +87,7 @@ def integer(value: Any) -> int | None:
 
 
 def reward_of(value: Any) -> float | None:
-    """A reward in any stored shape: number, numeric string, letter grade, per-token list (summed), {"score": …}; None = missing."""
+    """A reward in any stored shape: number, numeric string, letter grade, list (summed), {"score": …}; None = missing."""
     if isinstance(value, str) and value in _LETTER_GRADES:
         return _LETTER_GRADES[value]
     if isinstance(value, list):
@@ -155,10 +155,8 @@ def turns_from_text(prompt: str, response: str) -> list[Turn]:
 
 def last_user_text(prompt: str) -> str | None:
     """Text of the last user message of a decoded chat prompt; None when it has no role lines."""
-    match = None
-    for match in re.finditer(r"(?:^|\n|<\|im_start\|>)user\n(.*?)(?=\nassistant\n|<\|im_end\|>|$)", prompt, re.DOTALL):
-        pass
-    return match[1].strip() if match else None
+    texts = re.findall(r"(?:^|\n|<\|im_start\|>)user\n(.*?)(?=\nassistant\n|<\|im_end\|>|$)", prompt, re.DOTALL)
+    return texts[-1].strip() if texts else None
 
 
 def turns_from_messages(conversation: Any, *, prompt: Any = None) -> list[Turn]:

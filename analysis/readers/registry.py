@@ -16,8 +16,15 @@ _BUILT_IN = (
     "native:RagenDiag",
     "verl:Verl",
     "trl:Trl",
+    "ragen:Ragen",
     "verifiers:Verifiers",
     "verifiers_v1:VerifiersV1",
+    "inspect_ai:InspectAi",
+    "wandb_table:WandbTable",
+    "ms_swift:MsSwift",
+    "nemo_rl:NemoRl",
+    "chat:OpenAiChat",
+    "chat:ShareGpt",
 )
 _METRICS: tuple[type[MetricsReader], ...] = (TrainerState, CsvMetrics, JsonlMetrics, ParquetMetrics)
 

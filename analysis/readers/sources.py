@@ -51,7 +51,7 @@ class RolloutSource(LogSource):
         if placed is not None and placed.n_repeated:
             say(
                 self.notes,
-                f"{placed.n_repeated} rollouts repeat an earlier (step, prompt, response), as after a resume: they are counted twice",
+                f"{placed.n_repeated} rollouts repeat an earlier (step, prompt, response), as after a resume; counted twice",
             )
         _refuse_if_too_bad(self.notes, n_rows, self.path)
 

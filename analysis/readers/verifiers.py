@@ -1,7 +1,7 @@
 """verifiers up to 0.1.x: `results.jsonl` of `vf-eval -s`, and prime-rl 0.6's `step_N/{train,eval}_rollouts.jsonl`.
 
-Errored rollouts carry reward 0.0 there; they are read as missing. Evaluations have no step unless metadata.json names the checkpoint
-in `env_args`.
+Errored rollouts carry reward 0.0 there; they are read as missing. Evaluations have no step unless metadata.json names the
+checkpoint in `env_args`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Verifiers(RecordReader):
         if file.step is None and (found := checkpoint_step(metadata.get("env_args"))):
             file.step, file.step_source = found[0], f"metadata.json env_args.{found[1]}"
         error = record.get("error")
-        metrics = record.get("metrics") if isinstance(record.get("metrics"), dict) else {}
+        stored = record.get("metrics")
+        metrics: dict[str, Any] = stored if isinstance(stored, dict) else {}
         env = record.get("env_name") or record.get("env_id") or record.get("task") or metadata.get("env_id")
         turns = completion_turns(record["prompt"], record["completion"])
         if error:

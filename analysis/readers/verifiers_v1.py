@@ -1,8 +1,8 @@
 """verifiers 0.2 and later, and prime-rl 0.7 and later: `traces.jsonl`, one episode (or, in 0.2.x, one bare trace) per line.
 
-A trace is a tree of messages with parent indices; the rollout is the path to its last leaf. The total reward is not stored: it is the
-weighted sum of `rewards`, whose null entries are unscored. prime-rl's `effective` batch is a subset of `all` and is passed over
-when both exist.
+A trace is a tree of messages with parent indices; the rollout is the path to its last leaf. The total reward is not stored: it
+is the weighted sum of `rewards`, whose null entries are unscored. prime-rl's `effective` batch is a subset of `all` and is
+passed over when both exist.
 """
 
 from __future__ import annotations
