@@ -1,0 +1,104 @@
+"""Rewards earned without the task: format, proxy and length hacks, window by window."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.detectors.registry import detector
+from analysis.detectors.rewards import FORMAT_NAME, component_series
+from analysis.detectors.windows import span
+from analysis.measures import Measures
+from analysis.run_data import RunData
+from analysis.turning_points import fall_from_peak, finite, shift
+from ragen_diag.findings import Family, Finding, Status
+
+TRUE_SCORES = ("task_score_mean", "val_success_rate", "success_rate")
+
+
+@detector("FH01", "reward hack", Family.POLICY,
+          "reward_components | task_score_mean | success_rate | val_success_rate")  # fmt: skip
+def reward_hack(run: RunData, measures: Measures, *, loss: float = 0.2, gain: float = 0.05) -> Finding:
+    """FH01: the true score falls while the reward, or its format part, rises.
+
+    loss, gain: shares of the start by which the true score must fall and the other rise, clear of noise
+    (turning_points.Shift). The true score is the task score, else a success rate, else the part of the reward that is not
+    format. Phases are told apart: which part moved between which points, since two windows may have two causes.
+    Source: open-r1#255 (accuracy 0.16 to 0.06, format 0.48 to 0.86), Soup#286 (two phases).
+    """
+    limit = {"true_score_loss": loss, "proxy_gain": gain, "source": "ours"}
+    parts = component_series(run, measures)
+    true_name, true = _true_score(measures, parts)
+    proxies = {
+        name: values for name, values in (*parts.items(), ("reward_mean", finite(measures.series.get("reward_mean"))))
+        if name != true_name and name not in TRUE_SCORES and len(values) >= 2
+    }  # fmt: skip
+    moved = shift(true)
+    if moved is None or not proxies:
+        why = (
+            "no true score beside the reward"
+            if moved is None
+            else f"only {true_name} is logged, nothing to hack it with"
+        )
+        return Finding("FH01", Status.INCONCLUSIVE, why, threshold=limit, check_next=("log the task score apart",))
+    fallen = moved.moved(-1, loss) or _fell_long(true, moved.n)
+    rising = [name for name, values in proxies.items() if (s := shift(values)) is not None and s.moved(+1, gain)]
+    # A short log shows ups and downs in between; the ends alone count for a proxy once the true score fell without pause.
+    if fallen and moved.n < 8:
+        rising = [name for name, values in proxies.items() if (s := shift(values)) is not None and s.relative >= 0.2]
+    evidence = {"true_score": true_name, "true_start": moved.start, "true_end": moved.end, "n_points": moved.n,
+                "rising": {name: [float(proxies[name].iloc[0]), float(proxies[name].iloc[-1])] for name in rising}}  # fmt: skip
+    if not (fallen and rising):
+        claim = f"{true_name} {moved.start:.3g} to {moved.end:.3g}; no reward rises against it"
+        return Finding("FH01", Status.PASS, claim, evidence, limit, span(true))
+    named = "format reward" if any(FORMAT_NAME.search(name) for name in rising) else ", ".join(rising)
+    claim = f"{true_name} fell from {moved.start:.3g} to {moved.end:.3g} while {named} rose ({moved.n} points)"
+    phases = _phases(true_name, true, proxies | _lengths(measures)) if moved.n < 8 else []
+    if len({phase["rose"] for phase in phases}) > 1 or len(phases) > 1:
+        evidence["phases"] = phases
+        claim += ". Windows differ: " + "; ".join(
+            f"points {phase['from']}-{phase['to']}: up {phase['rose'] or 'nothing'}, down {phase['fell'] or 'nothing'}"
+            for phase in phases
+        )
+    check = (
+        "the best rewarded responses of the last steps",
+        "an exact grader on a held-out sample",
+        "weights of the parts",
+    )
+    return Finding("FH01", Status.FAIL, claim, evidence, limit, span(true), check_next=check)
+
+
+def _true_score(measures: Measures, parts: dict[str, pd.Series]) -> tuple[str, pd.Series]:
+    for name in TRUE_SCORES:
+        points = finite(measures.series.get(name))
+        if len(points) >= 2:
+            return name, points
+    task = [name for name in parts if not FORMAT_NAME.search(name) and name != "reward_mean"]
+    has_format = any(FORMAT_NAME.search(name) for name in parts)
+    if len(task) == 1 and has_format:
+        return task[0], parts[task[0]]
+    return "", pd.Series(dtype="float64")
+
+
+def _fell_long(true: pd.Series, n: int) -> bool:
+    fall = fall_from_peak(true) if n >= 8 else None
+    return fall is not None and not fall.recovered
+
+
+def _lengths(measures: Measures) -> dict[str, pd.Series]:
+    names = ("response_tokens_mean", "response_words_mean")
+    return {name: points for name in names if len(points := finite(measures.series.get(name))) >= 2}
+
+
+def _phases(true_name: str, true: pd.Series, others: dict[str, pd.Series]) -> list[dict[str, object]]:
+    """What rose and fell by a tenth between consecutive points of a short log."""
+    phases = []
+    for first, last in zip(true.index[:-1], true.index[1:], strict=True):
+        rose: list[str] = []
+        fell: list[str] = []
+        for name, values in {true_name: true, **others}.items():
+            if first in values.index and last in values.index:
+                change = float(values.loc[last] - values.loc[first])
+                size = max(abs(float(values.loc[first])), 1e-9)
+                (rose if change > 0.1 * size else fell if change < -0.1 * size else []).append(name)
+        phases.append({"from": int(first), "to": int(last), "rose": ", ".join(rose), "fell": ", ".join(fell)})
+    return phases

@@ -1,0 +1,119 @@
+"""Rewards that are not measurements: parser defaults, missing scores."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from analysis.detectors.registry import detector
+from analysis.detectors.windows import ids, span, steps_of
+from analysis.measures import Measures
+from analysis.run_data import RunData
+from analysis.turning_points import finite
+from ragen_diag.findings import Family, Finding, Status
+
+SCORE_SERIES = ("task_score_mean", "format_score_mean", "success_rate", "reward_mean")
+FORMAT_NAME = re.compile(r"format|tag|xml|style|think|penalty", re.IGNORECASE)
+
+
+def component_series(run: RunData, measures: Measures) -> dict[str, pd.Series]:
+    """Per-step means of every part of the score: rollout components by their own name, else the logged score series."""
+    parts = run.reward_components
+    train = run.train
+    found: dict[str, pd.Series] = {}
+    if len(parts.columns) and train["step"].notna().any():
+        step = train["step"].astype("float64")
+        for name in parts:
+            means = parts[name].reindex(train.index).groupby(step).mean().dropna()
+            if len(means):
+                found[str(name)] = means.set_axis(means.index.astype("int64"))
+    for name in SCORE_SERIES:
+        points = finite(run.series.get(name))
+        if len(points):
+            found.setdefault(name, points)
+    return found
+
+
+@detector(
+    "RW01", "score constant at a round number", Family.PIPELINE, "reward_components | task_score_mean | reward_mean"
+)
+def constant_score(run: RunData, measures: Measures, *, n_points: int = 3) -> Finding:
+    """RW01: a part of the score that is exactly the same at every step while something else moves: a default, not a score.
+
+    FAIL at a value strictly between the usual extremes (0.5: the answer was never parsed); WARN at 0 or below, where the
+    part may really never be earned; a part that is always 1 is earned by everyone and normal.
+    n_points: points needed. Three equal means of real batches at a round value do not happen to a score that is measured.
+    Source: train-deepseek-r1#4 (accuracy 0.5 at every step), trl#6966 (format reward 0: the tag is in the prompt).
+    """
+    limit = {"n_points": n_points, "source": "public bug reports; see the page of RW01"}
+    parts = component_series(run, measures)
+    long_enough = {name: values for name, values in parts.items() if len(values) >= n_points}
+    constant = {name: float(values.iloc[0]) for name, values in long_enough.items() if np.ptp(values.to_numpy()) == 0}
+    others = [name for name, values in measures.series.items() if len(finite(values)) >= n_points]
+    moving = [name for name in others if np.ptp(finite(measures.series[name]).to_numpy()) > 0]
+    if not long_enough:
+        return Finding("RW01", Status.INCONCLUSIVE, f"fewer than {n_points} steps with scores", threshold=limit)
+    default = {
+        name: value for name, value in constant.items() if value not in (0.0, 1.0) and not _is_worst(value, parts[name])
+    }
+    never = {name: value for name, value in constant.items() if value == 0.0 or (value < 0 and name in default)}
+    default = {name: value for name, value in default.items() if value > 0}
+    evidence: dict[str, object] = {
+        "constant_scores": constant,
+        "n_points": {name: len(parts[name]) for name in constant},
+    }
+    check = ("print ten scored rollouts with the parsed answer", "what the reward function returns when parsing fails")
+    if default and moving:
+        named = ", ".join(f"{name} is exactly {value:g}" for name, value in default.items())
+        steps = span(parts[next(iter(default))])
+        claim = f"{named} at every one of {len(parts[next(iter(default))])} points: a default after failed parsing, not a score"
+        return Finding("RW01", Status.FAIL, claim, evidence, limit, steps, check_next=check)
+    # Failing every task is the zero-signal checks' business; here it is a single part that nobody ever earns.
+    part = {name: value for name, value in never.items() if name != "reward_mean" and len(parts) > 1}
+    if part and moving:
+        named = ", ".join(f"{name} is exactly {value:g}" for name, value in part.items())
+        steps = span(parts[next(iter(part))])
+        could = ("a part that is switched off", "a task that no rollout solves yet")
+        return Finding(
+            "RW01", Status.WARN, f"{named} at every point: never earned, or never parsed", evidence, limit, steps,
+            could_also_be=could, check_next=check,
+        )  # fmt: skip
+    return Finding("RW01", Status.PASS, f"{len(long_enough)} scores vary over the run", evidence, limit)
+
+
+def _is_worst(value: float, values: pd.Series) -> bool:
+    return value < 0 and float(values.min()) == value and value == round(value)
+
+
+@detector("RW02", "rollouts without a score", Family.PIPELINE, "rollouts.trajectory_id")
+def missing_scores(run: RunData, measures: Measures, *, warn_at: float = 0.02) -> Finding:
+    """RW02: rollouts whose return is missing or not finite, or that failed. FAIL when none is scored.
+
+    warn_at: share of training rollouts; ours. Source: ms-swift#8123 (one NaN reward poisons the batch).
+    """
+    limit = {"warn_at": warn_at, "fail_at": 1.0, "source": "ours"}
+    train = run.train
+    if not len(train):
+        return Finding("RW02", Status.SKIPPED, "no rollouts in this log. To check this, log rollouts")
+    missing = ~np.isfinite(train["return_"].to_numpy(dtype="float64"))
+    failed = (train["error"] == 1).to_numpy()
+    share = float(missing.mean())
+    evidence = {
+        "missing_share": share,
+        "n_missing": int(missing.sum()),
+        "n_failed": int(failed.sum()),
+        "n_rollouts": len(train),
+    }
+    check = ("the reward function's own log", "`--reward-columns` if the score has another name")
+    status = Status.FAIL if share == 1 else Status.WARN if share >= warn_at else Status.PASS
+    claim = f"{int(missing.sum())} of {len(train)} rollouts have no score"
+    if share == 1:
+        claim = f"none of {len(train)} rollouts has a score: nothing can be said about reward or signal"
+    if status == Status.PASS and failed.mean() >= warn_at:
+        status, claim = Status.WARN, f"{int(failed.sum())} of {len(train)} rollouts failed and still carry a score"
+        missing = failed
+    return Finding(
+        "RW02", status, claim, evidence, limit, steps_of(train[missing]), ids(train[missing]), check_next=check
+    )  # fmt: skip
