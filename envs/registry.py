@@ -15,6 +15,7 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec as GymSpec
 
+from envs.errors import BadOption, EnvError, MissingExtra, UnknownEnv
 from envs.text_env import AnyText, Outcome, TextEnv
 
 __all__ = [
@@ -37,26 +38,11 @@ BUILTIN = {
     "countdown": "envs.countdown:CountdownEnv",
     "frozen_lake": "envs.frozen_lake:FrozenLakeEnv",
     "game_2048": "envs.game_2048:Game2048Env",
+    "minigrid": "envs.minigrid_text:MiniGridEnv",
     "rubiks_2x2": "envs.rubiks_2x2:Rubiks2x2Env",
     "sokoban": "envs.sokoban:SokobanEnv",
     "sudoku": "envs.sudoku:SudokuEnv",
 }
-
-
-class EnvError(ValueError):
-    """An environment that cannot be made. The message says what was asked, what is wrong and what to do."""
-
-
-class UnknownEnv(EnvError):
-    """No environment, variant or class of that name."""
-
-
-class BadOption(EnvError):
-    """The environment has no such option, or the option's value is out of range."""
-
-
-class MissingExtra(EnvError):
-    """The environment needs a package of an extra that is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
