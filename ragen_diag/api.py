@@ -8,6 +8,7 @@ report.findings; report.to_frame()
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from dataclasses import dataclass, field
@@ -208,12 +209,14 @@ def train(
     progress: bool = True,
 ) -> TrainResult:
     """Train with a preset name, a YAML path or a TrainConfig. Raises ConfigError, RunFolderError or ModelError."""
-    from ragen_diag.config import TrainConfig, load_config
+    from ragen_diag.config import TrainConfig, load_config, load_filter
 
-    if filter_file is not None and not Path(filter_file).exists():
-        raise PathNotFound(f"{filter_file}: no such filter file. `ragen-diag tune RUN` writes one.")
     if not isinstance(config, TrainConfig):
-        config = load_config(config, overrides or [], filter_file=filter_file)
+        config = load_config(config, overrides or [])
+    if filter_file is not None:
+        if not Path(filter_file).exists():
+            raise PathNotFound(f"{filter_file}: no such filter file. `ragen-diag tune RUN` writes one.")
+        config = dataclasses.replace(config, filter=load_filter(Path(filter_file)))
     require_training()
     from trainer.loop import train as run_training
 
