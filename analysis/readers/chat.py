@@ -1,7 +1,7 @@
 """Generic chat logs: OpenAI messages (`openai_chat`) and ShareGPT conversations (`sharegpt`), as JSON lines or one array.
 
-The fallback everybody converts to. Reward, step and group are looked for under their usual names, at the top level or in metadata.
-A data set without rewards loads too, with every reward check off.
+The fallback everybody converts to. Reward, step and group are looked for under their usual names, at the top level or in
+metadata. A data set without rewards loads too, with every reward check off.
 """
 
 from __future__ import annotations

@@ -162,7 +162,8 @@ def _claim(path: Path, head: bytes, options: ReadOptions) -> _Claim | None:
         if wanted is not None and name != wanted:
             continue
         reader = cls()
-        match = reader.sniff(path, head) if hasattr(reader, "sniff") else reader.claims(peek(path, head))
+        by_user = name == wanted == "mapping"
+        match = reader.claims(peek(path, head)) if by_user or not hasattr(reader, "sniff") else reader.sniff(path, head)
         if match:
             matches.append(_Claim(path, name, match))
     if not matches:

@@ -185,9 +185,8 @@ class Placed:
     """Running state of one run: positions inside groups and rollouts seen before."""
 
     group_sizes: dict[tuple[str, int | None, str], int] = field(default_factory=dict)
-    blocks: dict[tuple[str, int | None], int] = field(default_factory=dict)
     seen: dict[int, int] = field(default_factory=dict)
-    current: tuple[str, int | None, str] | None = None
+    current: tuple[str, int] | None = None
     n_blocks: int = 0
     n_repeated: int = 0
 
@@ -197,12 +196,12 @@ class Placed:
         self.group_sizes[(split, step, group)] = index + 1
         return index
 
-    def note_repeat(self, split: str, step: int | None, path: str, prompt: str, response: str) -> None:
+    def note_repeat(self, split: str, step: int | None, prompt: str, response: str) -> None:
         """Count a rollout whose step, prompt and response came before in another stretch of the log (a resumed run)."""
         if step is None:
             return
-        if self.current != (split, step, path):
-            self.current = (split, step, path)
+        if self.current != (split, step):
+            self.current = (split, step)
             self.n_blocks += 1
         key = hash((split, step, prompt, response))
         if self.seen.setdefault(key, self.n_blocks) != self.n_blocks:
@@ -223,7 +222,7 @@ def rollout_rows(
         group, group_source = prompt, rollout.group_source or "identical prompt"
     else:
         group, group_source = None, "unknown"
-    placed.note_repeat(split, rollout.step, path, prompt, "\0".join(turn.response or "" for turn in rollout.turns))
+    placed.note_repeat(split, rollout.step, prompt, "\0".join(turn.response or "" for turn in rollout.turns))
     shared = {
         "run_id": run_id,
         "step": rollout.step,

@@ -1,8 +1,8 @@
 """TRL's `completions/completions_{step}.parquet` (`log_completions=True`), checked against 0.28 to 1.16.
 
 Reward columns are any float columns between `completion` and `advantage`; numeric extras of `log_extra` look the same. The
-columns whose sum reproduces `advantage` (centred per prompt, up to scale) are the rewards. Weights are not stored. Up to 1.14 prompt
-and completion are strings, from 1.15 conversations when the dataset is conversational.
+columns whose sum reproduces `advantage` (centred per prompt, up to scale) are the rewards. Weights are not stored. Up to 1.14
+prompt and completion are strings, from 1.15 conversations when the dataset is conversational.
 """
 
 from __future__ import annotations
