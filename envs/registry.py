@@ -38,6 +38,7 @@ BUILTIN = {
     "countdown": "envs.countdown:CountdownEnv",
     "frozen_lake": "envs.frozen_lake:FrozenLakeEnv",
     "game_2048": "envs.game_2048:Game2048Env",
+    "metamathqa": "envs.metamathqa:MetaMathQAEnv",
     "minigrid": "envs.minigrid_text:MiniGridEnv",
     "rubiks_2x2": "envs.rubiks_2x2:Rubiks2x2Env",
     "sokoban": "envs.sokoban:SokobanEnv",
