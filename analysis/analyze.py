@@ -57,7 +57,7 @@ def analyze_run(run: RunData, *, seed: int = 0, say=lambda stage: None) -> RunRe
     scorer = run.cross_scores[-1].scorer if run.cross_scores else None
     measures = Measures.of(run, per_step=per_step, whole_run=whole, scorer=scorer)
     findings = run_detectors(run, measures)
-    verdict = judge(run, measures, findings)
+    verdict = judge(findings)
     say("tuning the filter")
     recommendation = tuning.recommend(run, seed=seed) if len(measures.groups) else None
     return RunReport(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from analysis.detectors.registry import family
 from ragen_diag.findings import Family, Finding, Status, Verdict
@@ -11,8 +12,16 @@ UNDECIDED_MATTERS = ("TC01",)
 """Checks whose INCONCLUSIVE keeps a run from being called healthy: the input was there and did not suffice."""
 
 
-def verdict(findings: Iterable[Finding]) -> tuple[Verdict, str]:
-    """(verdict, one sentence why), in this order:
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict and one sentence why."""
+
+    verdict: Verdict
+    reason: str
+
+
+def judge(findings: Iterable[Finding]) -> Judgement:
+    """The verdict, by the first rule that applies:
 
     1. broken_pipeline: a FAIL of the pipeline family. Nothing is said about a policy seen through a broken pipeline.
     2. collapsed: a FAIL of the policy family.
@@ -25,25 +34,25 @@ def verdict(findings: Iterable[Finding]) -> tuple[Verdict, str]:
     failed = [finding for finding in findings if finding.status == Status.FAIL]
     for wanted, word in ((Family.PIPELINE, Verdict.BROKEN_PIPELINE), (Family.POLICY, Verdict.COLLAPSED)):
         if reasons := [finding for finding in failed if family(finding.code) == wanted]:
-            return word, _because(reasons)
+            return Judgement(word, _because(reasons))
     warned = failed + [finding for finding in findings if finding.status == Status.WARN]
     if warned:
-        return Verdict.WATCH, _because(warned)
+        return Judgement(Verdict.WATCH, _because(warned))
     undecided = [
         finding for finding in findings
         if finding.status == Status.ERROR
         or (finding.status == Status.INCONCLUSIVE and (finding.code in UNDECIDED_MATTERS or family(finding.code) == Family.DATA))
     ]  # fmt: skip
     if undecided:
-        return Verdict.INCONCLUSIVE, _because(undecided)
+        return Judgement(Verdict.INCONCLUSIVE, _because(undecided))
     passed = [
         finding for finding in findings
         if finding.status == Status.PASS and family(finding.code) in (Family.POLICY, Family.SIGNAL)
     ]  # fmt: skip
     if not passed:
-        return Verdict.INCONCLUSIVE, "no check of the policy or its signal had the input it needs"
+        return Judgement(Verdict.INCONCLUSIVE, "no check of the policy or its signal had the input it needs")
     unseen = "" if any(finding.code == "TC01" for finding in findings) else "; input dependence was not measured"
-    return Verdict.HEALTHY, f"{len(passed)} checks of the policy and its signal passed{unseen}"
+    return Judgement(Verdict.HEALTHY, f"{len(passed)} checks of the policy and its signal passed{unseen}")
 
 
 def _because(reasons: list[Finding]) -> str:

@@ -42,7 +42,7 @@ def degenerate_text(
         if interval is not None:
             status = Status.FAIL if interval[0] >= fail_at else Status.WARN if interval[0] >= warn_at else Status.PASS
             claim = f"{share:.1%} of {len(rollouts)} recent responses repeat one word for half their length or more"
-            evidence: dict[str, object] = {
+            evidence = {
                 "degenerate_share": share,
                 "ci95": list(interval),
                 "n_rollouts": len(rollouts),

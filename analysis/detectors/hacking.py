@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 
 from analysis.detectors.registry import detector
@@ -12,6 +14,7 @@ from analysis.run_data import RunData
 from analysis.turning_points import fall_from_peak, finite, shift
 from ragen_diag.findings import Family, Finding, Status
 
+_BOOKKEEPING = re.compile(r"learning_rate|epoch|calls|step|num_tokens|loss|grad_norm")
 TRUE_SCORES = ("task_score_mean", "val_success_rate", "success_rate")
 
 
@@ -52,8 +55,8 @@ def reward_hack(run: RunData, measures: Measures, *, loss: float = 0.2, gain: fl
         return Finding("FH01", Status.PASS, claim, evidence, limit, span(true))
     named = "format reward" if any(FORMAT_NAME.search(name) for name in rising) else ", ".join(rising)
     claim = f"{true_name} fell from {moved.start:.3g} to {moved.end:.3g} while {named} rose ({moved.n} points)"
-    phases = _phases(true_name, true, proxies | _lengths(measures)) if moved.n < 8 else []
-    if len({phase["rose"] for phase in phases}) > 1 or len(phases) > 1:
+    phases = _phases(true, measures) if moved.n < 8 else []
+    if len(phases) > 1:
         evidence["phases"] = phases
         claim += ". Windows differ: " + "; ".join(
             f"points {phase['from']}-{phase['to']}: up {phase['rose'] or 'nothing'}, down {phase['fell'] or 'nothing'}"
@@ -84,21 +87,16 @@ def _fell_long(true: pd.Series, n: int) -> bool:
     return fall is not None and not fall.recovered
 
 
-def _lengths(measures: Measures) -> dict[str, pd.Series]:
-    names = ("response_tokens_mean", "response_words_mean")
-    return {name: points for name in names if len(points := finite(measures.series.get(name))) >= 2}
-
-
-def _phases(true_name: str, true: pd.Series, others: dict[str, pd.Series]) -> list[dict[str, object]]:
-    """What rose and fell by a tenth between consecutive points of a short log."""
-    phases = []
+def _phases(true: pd.Series, measures: Measures) -> list[dict[str, object]]:
+    """Which series rose and fell by a tenth between consecutive points of a short log."""
+    phases: list[dict[str, object]] = []
     for first, last in zip(true.index[:-1], true.index[1:], strict=True):
         rose: list[str] = []
         fell: list[str] = []
-        for name, values in {true_name: true, **others}.items():
-            if first in values.index and last in values.index:
-                change = float(values.loc[last] - values.loc[first])
-                size = max(abs(float(values.loc[first])), 1e-9)
-                (rose if change > 0.1 * size else fell if change < -0.1 * size else []).append(name)
+        for name, values in measures.series.items():
+            if first in values.index and last in values.index and not _BOOKKEEPING.search(name):
+                before, after = float(values.loc[first]), float(values.loc[last])
+                moved = (after - before) / max(abs(before), 1e-9)
+                (rose if moved > 0.1 else fell if moved < -0.1 else []).append(name.removeprefix("other:"))
         phases.append({"from": int(first), "to": int(last), "rose": ", ".join(rose), "fell": ", ".join(fell)})
     return phases

@@ -158,6 +158,9 @@ def shrinking(run: RunData, measures: Measures, *, ratio: float = 0.6) -> Findin
 def _cap(run: RunData, measures: Measures) -> float | None:
     if len(run.rollouts) and run.train["max_response_tokens"].notna().any():
         return float(run.train["max_response_tokens"].max())
+    stated = finite(measures.series.get("response_token_cap"))
+    if len(stated):
+        return float(stated.max())
     longest = finite(measures.series.get("response_tokens_max"))
     # The longest response is the cap only if it is met again and again.
     return float(longest.max()) if len(longest) >= 3 and (longest == longest.max()).mean() >= 0.5 else None

@@ -45,13 +45,14 @@ def logprob_gap(
     return Finding("LG01", status, claim, evidence, limit, span(last), could_also_be=could, check_next=check)
 
 
-@detector("PD01", "metrics diluted by padding rows", Family.PIPELINE, "padding_rows")
+@detector("PD01", "metrics diluted by padding rows", Family.PIPELINE, "padding_rows | other:padding_rows")
 def padding_rows(run: RunData, measures: Measures) -> Finding:
     """PD01: batches hold padding rows, so every mean over rows is pulled towards the padding's value.
 
     An absolute fact where the trainer logs it. Source: verl#7771 (three padding rows: perplexity 7.39 reads 2.60), SkyRL#211.
     """
-    rows = finite(measures.series["padding_rows"])
+    logged = next(name for name in ("padding_rows", "other:padding_rows") if len(finite(measures.series.get(name))))
+    rows = finite(measures.series[logged])
     padded = rows[rows > 0]
     limit = {"padding_rows": 0, "source": "verl#7771"}
     if not len(padded):
@@ -60,8 +61,11 @@ def padding_rows(run: RunData, measures: Measures) -> Finding:
     moved = {}
     for name, values in measures.series.items():
         with_, without = finite(values.reindex(padded.index)), finite(values.reindex(clean))
-        if name != "padding_rows" and len(with_) and len(without):
-            moved[name] = {"without_padding": float(without.mean()), "with_padding": float(with_.mean())}
+        if name != logged and len(with_) and len(without):
+            moved[name.removeprefix("other:")] = {
+                "without_padding": float(without.mean()),
+                "with_padding": float(with_.mean()),
+            }
     shown = "; ".join(
         f"{name} {pair['without_padding']:.3g} reads {pair['with_padding']:.3g}" for name, pair in moved.items()
     )

@@ -16,10 +16,11 @@ from ragen_diag.findings import Family, Finding, Status
 
 SCORE_SERIES = ("task_score_mean", "format_score_mean", "success_rate", "reward_mean")
 FORMAT_NAME = re.compile(r"format|tag|xml|style|think|penalty", re.IGNORECASE)
+_LOGGED_PART = re.compile(r"^other:(?:train/)?rewards?/(?!.*(?:^|/)std$)")
 
 
 def component_series(run: RunData, measures: Measures) -> dict[str, pd.Series]:
-    """Per-step means of every part of the score: rollout components by their own name, else the logged score series."""
+    """Per-step means of every part of the score: rollout components by their own name, logged parts, the score series."""
     parts = run.reward_components
     train = run.train
     found: dict[str, pd.Series] = {}
@@ -29,11 +30,19 @@ def component_series(run: RunData, measures: Measures) -> dict[str, pd.Series]:
             means = parts[name].reindex(train.index).groupby(step).mean().dropna()
             if len(means):
                 found[str(name)] = means.set_axis(means.index.astype("int64"))
-    for name in SCORE_SERIES:
+    logged = {name: name.removeprefix("other:") for name in run.series if _LOGGED_PART.match(name)}
+    for name, shown in (logged | {name: name for name in SCORE_SERIES}).items():
         points = finite(run.series.get(name))
         if len(points):
-            found.setdefault(name, points)
+            found.setdefault(shown, points)
     return found
+
+
+def _with_validation(name: str, values: pd.Series, run: RunData) -> pd.Series:
+    """A score together with its validation points: a parser default is the same constant in both."""
+    twin = {"task_score_mean": "val_success_rate", "reward_mean": "val_reward_mean"}.get(name)
+    points = finite(run.series.get(twin)) if twin else finite(None)
+    return pd.concat([values, points[~points.index.isin(values.index)]]).sort_index() if len(points) else values
 
 
 @detector(
@@ -48,43 +57,36 @@ def constant_score(run: RunData, measures: Measures, *, n_points: int = 3) -> Fi
     Source: train-deepseek-r1#4 (accuracy 0.5 at every step), trl#6966 (format reward 0: the tag is in the prompt).
     """
     limit = {"n_points": n_points, "source": "public bug reports; see the page of RW01"}
-    parts = component_series(run, measures)
+    parts = {name: _with_validation(name, values, run) for name, values in component_series(run, measures).items()}
     long_enough = {name: values for name, values in parts.items() if len(values) >= n_points}
     constant = {name: float(values.iloc[0]) for name, values in long_enough.items() if np.ptp(values.to_numpy()) == 0}
-    others = [name for name, values in measures.series.items() if len(finite(values)) >= n_points]
-    moving = [name for name in others if np.ptp(finite(measures.series[name]).to_numpy()) > 0]
+    others = [finite(values) for values in measures.series.values()]
+    moving = any(len(values) >= 2 and np.ptp(values.to_numpy()) > 0 for values in others)
     if not long_enough:
         return Finding("RW01", Status.INCONCLUSIVE, f"fewer than {n_points} steps with scores", threshold=limit)
-    default = {
-        name: value for name, value in constant.items() if value not in (0.0, 1.0) and not _is_worst(value, parts[name])
-    }
-    never = {name: value for name, value in constant.items() if value == 0.0 or (value < 0 and name in default)}
-    default = {name: value for name, value in default.items() if value > 0}
     evidence: dict[str, object] = {
         "constant_scores": constant,
         "n_points": {name: len(parts[name]) for name in constant},
     }
     check = ("print ten scored rollouts with the parsed answer", "what the reward function returns when parsing fails")
-    if default and moving:
-        named = ", ".join(f"{name} is exactly {value:g}" for name, value in default.items())
-        steps = span(parts[next(iter(default))])
-        claim = f"{named} at every one of {len(parts[next(iter(default))])} points: a default after failed parsing, not a score"
-        return Finding("RW01", Status.FAIL, claim, evidence, limit, steps, check_next=check)
-    # Failing every task is the zero-signal checks' business; here it is a single part that nobody ever earns.
-    part = {name: value for name, value in never.items() if name != "reward_mean" and len(parts) > 1}
-    if part and moving:
-        named = ", ".join(f"{name} is exactly {value:g}" for name, value in part.items())
-        steps = span(parts[next(iter(part))])
-        could = ("a part that is switched off", "a task that no rollout solves yet")
-        return Finding(
-            "RW01", Status.WARN, f"{named} at every point: never earned, or never parsed", evidence, limit, steps,
-            could_also_be=could, check_next=check,
-        )  # fmt: skip
+    default = {name: value for name, value in constant.items() if value > 0 and value != 1}
+    # Failing every task is the zero-signal checks' business; here it is one part of several that nobody ever earns.
+    never = {name: value for name, value in constant.items() if value <= 0 and name != "reward_mean" and len(parts) > 1}
+    for suspects, status, what, could in (
+        (default, Status.FAIL, "a default after failed parsing, not a score", ("a part that is switched off",)),
+        (
+            never,
+            Status.WARN,
+            "never earned, or never parsed",
+            ("a part that is switched off", "a task nobody solves yet"),
+        ),
+    ):
+        if suspects and moving:
+            named = ", ".join(f"{name} is exactly {value:g}" for name, value in suspects.items())
+            points = parts[next(iter(suspects))]
+            claim = f"{named} at every one of {len(points)} points: {what}"
+            return Finding("RW01", status, claim, evidence, limit, span(points), could_also_be=could, check_next=check)
     return Finding("RW01", Status.PASS, f"{len(long_enough)} scores vary over the run", evidence, limit)
-
-
-def _is_worst(value: float, values: pd.Series) -> bool:
-    return value < 0 and float(values.min()) == value and value == round(value)
 
 
 @detector("RW02", "rollouts without a score", Family.PIPELINE, "rollouts.trajectory_id")

@@ -81,6 +81,8 @@ def zero_signal(run: RunData, measures: Measures, kind: str, *, warn_at: float =
     if lower >= warn_at:
         status = Status.FAIL if lower >= fail_at and (n_steps >= SUSTAINED or steps is None) else Status.WARN
     parts = ", ".join(f"{name} {value:.0%}" for name, value in by_kind.items() if value > 0)
+    if not n and kind == "constant":
+        parts = "the log does not say at which return"
     size = f"{n} groups in " if n else ""
     claim = f"{total:.0%} of groups are tied ({parts}) over {size}the last {n_steps} step{'s' if n_steps != 1 else ''}"
     cut = finite(measures.series.get("truncated_share"))
