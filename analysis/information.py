@@ -64,6 +64,42 @@ def measure_by_turn(
     return result
 
 
+def population_replicates(cross: CrossScores, name: str) -> np.ndarray:
+    """The estimate `name` with all prompts (entry 0) and without each prompt, (1 + Q,): what its jackknife interval is made of.
+
+    Raises ValueError when fewer than two prompts can be compared, KeyError for a name without a population interval.
+    """
+    blocks, _ = comparable_blocks(cross)
+    if not blocks:
+        raise ValueError("needs reasonings of at least two different prompts")
+    measurement = _Measurement(blocks, exact=_is_policy(cross), note="", seed=0, n_boot=1, n_perm=1)
+    measurement.estimates()
+    return measurement.replicates[name]
+
+
+def midpoint_bias(gap_nats: float) -> float:
+    """Bias to allow for in the midpoint of a bracket that wide, nats."""
+    return BIAS_PER_GAP * gap_nats**2 / (1 + gap_nats)
+
+
+def bracket_gap(cross: CrossScores) -> float:
+    """Upper end (own group left out) minus lower end, nats, for one comparable set of prompts."""
+    (block,), _ = comparable_blocks(cross)
+    sums = _mixtures(block, per_token=False)
+    return float(sums.mean(sums.mix_RM - sums.other_groups_RM)[0])
+
+
+def row_values(cross: CrossScores, name: str) -> np.ndarray:
+    """What each row contributes to the estimate `name`, (R,), for one comparable set of prompts (planning.py)."""
+    (block,), _ = comparable_blocks(cross)
+    sums, per_token = _mixtures(block, per_token=False), _mixtures(block, per_token=True)
+    return {
+        "mi_nats": lambda: sums.matched_R - (sums.mix_RM[:, 0] + sums.other_groups_RM[:, 0]) / 2,
+        "conditional_entropy_nats_per_token": lambda: -per_token.matched_R,
+        "margin_nats_per_token": lambda: _margins(block)[:, 0],
+    }[name]()
+
+
 def saturation_notice(estimates: Mapping[str, Estimate]) -> str | None:
     """One sentence when the lower end sits near its ceiling H(X), else None."""
     lower, ceiling = estimates["mi_lower_nats"].value, estimates["prompt_entropy_nats"].value
@@ -131,6 +167,7 @@ class _Measurement:
         self.n_rows = sum(len(block.column_R) for block in blocks)
         self.sums = [_mixtures(block, per_token=False) for block in blocks]
         self.per_token = [_mixtures(block, per_token=True) for block in blocks]
+        self.replicates: dict[str, np.ndarray] = {}
 
     def estimates(self) -> dict[str, Estimate]:
         """All estimates by name."""
@@ -185,9 +222,8 @@ class _Measurement:
             reason = "insufficient prompts: the bracket is saturated or wider than 1.5 nats; read its ends"
             result["mi_nats"] = self._estimate("mi_nats", None, None, reason)
         else:
-            allowance = BIAS_PER_GAP * gap**2 / (1 + gap)
             text = "midpoint of the bracket, MI of the prompt distribution"
-            result["mi_nats"] = self._population("mi_nats", (lower_M + outer_M) / 2, text, allowance=allowance)
+            result["mi_nats"] = self._population("mi_nats", (lower_M + outer_M) / 2, text, allowance=midpoint_bias(gap))
         return result
 
     def _entropies(self) -> dict[str, Estimate]:
@@ -240,6 +276,7 @@ class _Measurement:
         ]
         accuracy_M = self._combine(parts)
         chance = sum(block.share * chance_level(block.weights_N, k) for block in self.blocks)
+        self.replicates[f"retrieval_accuracy{suffix}"] = accuracy_M
         trivial = all(k >= len(block.weights_N) for block in self.blocks)
         interval = (1.0, 1.0) if trivial else share_interval(accuracy_M, self.n_rows)
         above = None if interval is None else (interval[0] - chance, interval[1] - chance)
@@ -296,6 +333,7 @@ class _Measurement:
         self, name: str, replicates_M: np.ndarray, text: str, *, allowance: float = 0.0, most: float | None = None
     ) -> Estimate:
         """Estimate with the jackknife interval over prompts."""
+        self.replicates[name] = replicates_M
         interval = jackknife_interval(replicates_M, allowance=allowance)
         if interval is not None and most is not None:
             interval = (interval[0], min(interval[1], most))

@@ -1,7 +1,7 @@
 """Log-mixtures of a cross-score matrix, whole and with each prompt deleted in turn. Arrays only; meaning lives in information.py.
 
 Every estimate of `information.py` is a function of per-row numbers (matched, mix, leave-one-out mix). Deleting a prompt removes
-its rows AND its column, which changes the mixture of every other row; `Mixtures` holds both for all deletions at once, so that the
+its rows AND its column, which changes the mixture of every other row; `Mixtures` holds both for all deletions at once, so the
 jackknife over prompts costs one pass over the matrix. Symbols as in docs/metrics.md.
 """
 

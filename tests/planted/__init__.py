@@ -1,0 +1,1 @@
+"""Worlds and runs whose diagnosis is known in closed form."""
