@@ -7,8 +7,6 @@ The resolved configuration is saved as the run's `run.yaml`, which is itself a v
 from __future__ import annotations
 
 import dataclasses
-import types
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
+from ragen_diag.config_checks import build, cross_checks
 from ragen_diag.errors import ConfigError, did_you_mean
 
 PRESETS_DIR = Path(__file__).parent / "presets"
@@ -169,14 +168,16 @@ class FilterConfig:
     """top_p: mass; top_k: share of groups; top_k_abs: number of groups; min_p: share of the best score."""
     mode: Literal["linear", "softmax"] = "linear"
     """top_p only: mass of the scores themselves, or of their softmax."""
-    metric: str = "reward_std"
-    """Score of a group."""
+    metric: Literal["reward_std", "reward", "reward_sum", "entropy", "entropy_std", "length"] = "reward_std"
+    """Score of a group: std, mean or sum of the returns; mean or std of the rollouts' entropy; mean length."""
     include_zero: bool = False
     """Let groups without any reward variance compete."""
     keep: Literal["largest", "smallest"] = "largest"
     """Which end is kept."""
     eps: float = 0.01
-    """Slack of the linear top-p threshold, in units of the score."""
+    """Slack of linear top-p, as a share of the total score (an absolute amount with exact_reference)."""
+    exact_reference: bool = False
+    """Select exactly as RAGEN-2 does, empty selections included."""
     refill: int = 0
     """DAPO's dynamic sampling: up to this many extra batches per step until `groups` groups are kept. 0 is off."""
     empty_stop_steps: int = 5
@@ -267,28 +268,17 @@ class TrainConfig:
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
 
 
-_AT_LEAST_ONE = {
-    "steps", "rollout.groups", "rollout.group_size", "rollout.max_turns", "rollout.max_actions_per_turn", "rollout.window",
-    "rollout.max_response_tokens", "rollout.max_context_tokens", "rollout.batch_size", "optim.epochs", "optim.mini_batch",
-    "optim.micro_batch", "model.lora_rank", "validation.seeds", "diagnostics.max_reasonings", "diagnostics.token_budget",
-    "early_stop.variance_collapse_steps", "early_stop.min_validation_count",
-}  # fmt: skip
-_ABOVE_ZERO = {"rollout.temperature", "rollout.top_p", "validation.temperature", "optim.lr", "optim.critic_lr", "optim.grad_clip",
-               "model.lora_alpha"}  # fmt: skip
-_SHARES = {"rollout.top_p", "algorithm.gamma", "algorithm.lam", "algorithm.high_level_gamma", "optim.warmup_share",
-           "early_stop.variance_collapse_share", "early_stop.min_validation_success"}  # fmt: skip
-_ANY_SIGN = {"rollout.format_penalty"}
-
-
 def presets() -> list[str]:
     """Names of the shipped presets."""
     return sorted(path.stem for path in PRESETS_DIR.glob("*.yaml"))
 
 
-def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> TrainConfig:
+def load_config(
+    source: str | Path | None = None, overrides: Sequence[str] = (), *, filter_file: str | Path | None = None
+) -> TrainConfig:
     """Read a preset name, YAML file, run folder or run.yaml (None: defaults), apply `key=value` overrides, and check everything.
 
-    Raises ConfigError that lists every problem found.
+    filter_file: a filter.yaml that replaces the `filter` section, as `filter.file` does. Raises ConfigError that lists every problem.
     """
     problems: list[str] = []
     data = _read_source(source) if source is not None else {}
@@ -299,32 +289,24 @@ def load_config(source: str | Path | None = None, overrides: Sequence[str] = ())
             continue
         _set(data, key.strip(), _parse_yaml_value(value), problems)
     config = from_dict(data, problems)
-    if not problems and config.filter.file:
-        config = dataclasses.replace(config, filter=load_filter(Path(config.filter.file)))
-    return config
+    chosen = filter_file or config.filter.file
+    if not chosen:
+        return config
+    # Budgets of the loop are not part of what `tune` recommends, so a file that is silent on them keeps the preset's.
+    section = {**dataclasses.asdict(config.filter), **_read_filter(Path(chosen)), "file": ""}
+    return from_dict({**to_dict(config), "filter": section})
 
 
 def from_dict(data: Mapping[str, Any], problems: Sequence[str] = ()) -> TrainConfig:
     """Build and check a configuration from nested mappings; `problems` are reported together with what is found here."""
     found = list(problems)
-    config: TrainConfig = _build(TrainConfig, {k: v for k, v in data.items() if k not in RECORD_KEYS}, "", found)
+    config: TrainConfig = build(TrainConfig, {k: v for k, v in data.items() if k not in RECORD_KEYS}, "", found)
     if not found:
-        found += _cross_checks(config)
+        found += cross_checks(config)
     if found:
         listing = "\n".join(f"  - {problem}" for problem in found)
         raise ConfigError(f"{len(found)} problem{'s' if len(found) > 1 else ''} in the configuration:\n{listing}")
     return config
-
-
-def load_filter(path: Path) -> FilterConfig:
-    """Read a filter.yaml: the keys of the filter section, bare or under `filter:`. Raises ConfigError."""
-    data = _read_yaml(path)
-    section = data.get("filter", data)
-    problems: list[str] = []
-    built: FilterConfig = _build(FilterConfig, section if isinstance(section, dict) else {"?": section}, "filter", problems)
-    if problems:
-        raise ConfigError(f"{path} is not a filter file:\n" + "\n".join(f"  - {problem}" for problem in problems))
-    return dataclasses.replace(built, file="")
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:
@@ -340,9 +322,21 @@ def _read_source(source: str | Path) -> dict[str, Any]:
         preset = PRESETS_DIR / f"{source}.yaml"
         if not preset.is_file():
             known = presets()
-            raise ConfigError(f"'{source}' is neither a preset nor a file.{did_you_mean(str(source), known)} Presets: {', '.join(known)}")
+            raise ConfigError(
+                f"'{source}' is neither a preset nor a file.{did_you_mean(str(source), known)} Presets: {', '.join(known)}"
+            )
         path = preset
     return _read_yaml(path)
+
+
+def _read_filter(path: Path) -> dict[str, Any]:
+    """Keys of a filter.yaml: the filter section, bare or under `filter:`."""
+    data = _read_yaml(path)
+    section = data.get("filter", data)
+    unknown = set(section) - {f.name for f in dataclasses.fields(FilterConfig)} if isinstance(section, dict) else {"?"}
+    if unknown:
+        raise ConfigError(f"{path} is not a filter file: unknown keys {', '.join(map(str, sorted(unknown)))}")
+    return dict(section)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -373,98 +367,3 @@ def _set(data: dict[str, Any], dotted: str, value: Any, problems: list[str]) -> 
             return
         data = below
     data[key] = value
-
-
-def _build(cls: Any, data: Mapping[str, Any], where: str, problems: list[str]) -> Any:
-    hints = typing.get_type_hints(cls)
-    values = {}
-    for key, value in data.items():
-        dotted = f"{where}.{key}" if where else str(key)
-        if key not in hints:
-            problems.append(f"unknown key '{dotted}'.{did_you_mean(str(key), hints) or _elsewhere(str(key))}")
-        elif dataclasses.is_dataclass(hints[key]):
-            if isinstance(value, Mapping):
-                values[key] = _build(hints[key], value, dotted, problems)
-            else:
-                problems.append(f"{dotted} is a section with keys, not a value ({value!r})")
-        else:
-            values[key] = _checked(hints[key], value, dotted, problems)
-    return cls(**values)
-
-
-def _elsewhere(key: str) -> str:
-    """Name the section a misplaced key belongs to."""
-    for section in dataclasses.fields(TrainConfig):
-        hints = typing.get_type_hints(TrainConfig)[section.name]
-        if dataclasses.is_dataclass(hints) and key in {f.name for f in dataclasses.fields(hints)}:
-            return f" Did you mean '{section.name}.{key}'?"
-    return ""
-
-
-def _checked(hint: Any, value: Any, dotted: str, problems: list[str]) -> Any:
-    """The value as its field's type; on a mismatch a problem is noted and the value passed through."""
-    if typing.get_origin(hint) is Literal:
-        if value not in typing.get_args(hint):
-            options = ", ".join(map(str, typing.get_args(hint)))
-            problems.append(f"{dotted} is {value!r}; it must be one of {options}.{did_you_mean(str(value), typing.get_args(hint))}")
-        return value
-    if typing.get_origin(hint) is dict:
-        if not isinstance(value, dict):
-            problems.append(f"{dotted} is {value!r}; it must be a mapping, for example {{observation_format: coord}}")
-        return value
-    assert not isinstance(hint, types.UnionType)
-    if hint is float and isinstance(value, str):
-        value = _number(value)  # YAML reads 1e-4 as text
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-        problems.append(f"{dotted} is {value!r}; it must be {names[hint]}")
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        problems += _out_of_range(dotted, value)
-    return value
-
-
-def _number(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _out_of_range(dotted: str, value: float) -> list[str]:
-    if value != value or value in (float("inf"), float("-inf")):
-        return [f"{dotted} is {value}; it must be a finite number"]
-    if dotted in _AT_LEAST_ONE and value < 1:
-        return [f"{dotted} is {value}; it must be at least 1"]
-    if dotted in _ABOVE_ZERO and value <= 0:
-        return [f"{dotted} is {value}; it must be above 0"]
-    if dotted in _SHARES and not 0 <= value <= 1:
-        return [f"{dotted} is {value}; it must lie between 0 and 1"]
-    if dotted not in _ANY_SIGN and value < 0:
-        return [f"{dotted} is {value}; it must not be negative"]
-    return []
-
-
-def _cross_checks(config: TrainConfig) -> list[str]:
-    """Combinations that cannot work."""
-    algorithm, rollout, found = config.algorithm, config.rollout, []
-    group_relative = algorithm.advantage in ("grpo", "dr_grpo", "rloo")
-    if group_relative and rollout.group_size < 2:
-        found.append(f"rollout.group_size is 1, but algorithm.advantage={algorithm.advantage} compares rollouts of one prompt")
-    if config.filter.strategy != "none" and config.filter.metric == "reward_std" and rollout.group_size < 2:
-        found.append("rollout.group_size is 1: the filter has no reward variance to rank groups by")
-    if config.optim.micro_batch > config.optim.mini_batch:
-        found.append(f"optim.micro_batch ({config.optim.micro_batch}) is larger than optim.mini_batch ({config.optim.mini_batch})")
-    if algorithm.credit == "turn" and algorithm.advantage == "bi_level_gae":
-        found.append("algorithm.advantage=bi_level_gae gives credit per turn by itself; leave algorithm.credit at trajectory")
-    if rollout.max_response_tokens >= rollout.max_context_tokens:
-        found.append("rollout.max_response_tokens leaves no room for a prompt in rollout.max_context_tokens")
-    first, last = config.validation.first_seed, config.validation.first_seed + config.validation.seeds - 1
-    train_last = rollout.train_seed + rollout.groups * config.steps * (1 + config.filter.refill) - 1
-    if config.validation.every and first <= train_last and last >= rollout.train_seed:
-        found.append(f"validation seeds {first} to {last} overlap the training seeds {rollout.train_seed} to {train_last}")
-    if config.filter.refill and config.filter.strategy == "none":
-        found.append("filter.refill needs a filter.strategy: without one nothing is ever refilled")
-    return found

@@ -62,7 +62,9 @@ def rloo(scores_B: Tensor, group_B: Tensor) -> Tensor:
     return torch.where(size_B > 1, (scores_B - mean_B) * size_B / (size_B - 1).clamp(min=1), scores_B)
 
 
-def reinforce_pp(rewards_BT: Tensor, mask_BT: Tensor, *, gamma: float = 1.0, reset_at_gaps: bool = False) -> tuple[Tensor, Tensor]:
+def reinforce_pp(
+    rewards_BT: Tensor, mask_BT: Tensor, *, gamma: float = 1.0, reset_at_gaps: bool = False
+) -> tuple[Tensor, Tensor]:
     """REINFORCE++: discounted reward-to-go, whitened over the batch; returns (advantages, returns), both (B, T).
 
     reset_at_gaps: verl's behaviour, where the return starts afresh at every position outside the mask, so that in a conversation of
@@ -143,7 +145,9 @@ def bi_level_gae(
     return (masked_whiten(advantages_BT, mask_BT) if whiten else advantages_BT * mask_BT), returns_BT
 
 
-def turn_wise(turn_rewards: Sequence[Sequence[float]], group: Sequence[int], *, by_std: bool = True) -> list[list[float]]:
+def turn_wise(
+    turn_rewards: Sequence[Sequence[float]], group: Sequence[int], *, by_std: bool = True
+) -> list[list[float]]:
     """Credit per turn: the rewards from a turn on, compared with the same turn of the prompt's other rollouts; one list per rollout.
 
     A turn that no other rollout of the group reached has no comparison and gets 0.

@@ -6,6 +6,7 @@ next message. No text is rendered twice, so what was sampled is what is logged, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from jinja2.exceptions import TemplateError
@@ -39,6 +40,15 @@ def turn_text(turn: int, state: str, *, actions_left: int, previous_reward: floa
     reward = "" if previous_reward is None else f"Reward: {previous_reward:g}\n"
     warning = "Your last reply held no valid action.\n" if invalid else ""
     return f"{reward}Turn {turn + 1}, {actions_left} actions left.\n{warning}{state}"
+
+
+def history_text(past: Sequence[tuple[str, str, float]], *, first_turn: int) -> str:
+    """Past (state, reply, reward) triples as one text block, for prompts that hold the history inside a single message."""
+    blocks = [
+        f"Turn {first_turn + i + 1}:\nState:\n{state}\nReply: {reply}\nReward: {reward:g}\n"
+        for i, (state, reply, reward) in enumerate(past)
+    ]
+    return "".join(blocks)
 
 
 class ChatFormat:

@@ -1,0 +1,281 @@
+"""The StarPO loop: roll out, diagnose, filter, credit, update, log; step after step. What each verb means stands in its own file."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+
+from ragen_diag.config import TrainConfig
+from ragen_diag.errors import RunFolderError
+from ragen_diag.rollout_log import read_metrics, write_metrics, write_step
+from trainer import checkpoints, credit, early_stop, run_folder
+from trainer.batch import make_batch
+from trainer.checkpoints import LoopState
+from trainer.diagnostics import first_turn_scores, point_estimates
+from trainer.filtering import filter_setting, mark_kept
+from trainer.metrics import Row, advantage_metrics, rollout_metrics
+from trainer.progress import RunProgress
+from trainer.rollout import RolloutEngine
+from trainer.sampling import SamplingSettings
+from trainer.setup import build_agent, set_threads, training_settings
+from trainer.trajectory import LogContext, Trajectory, log_rows
+from trainer.update import Updater
+from trainer.validation import EvalResult, result_of
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What a training run came to."""
+
+    run_dir: Path
+    steps_done: int
+    stop_reason: str | None
+    """None: all steps were done."""
+    validations: tuple[tuple[int, EvalResult], ...]
+    """(step, result), in order; those before a resume are in the metrics only."""
+    metrics: tuple[Row, ...]
+    wall_s: float
+
+    def summary(self) -> str:
+        """A few lines for the terminal."""
+        why = f", stopped early: {self.stop_reason}" if self.stop_reason else ""
+        lines = [f"{self.run_dir}: {self.steps_done} steps in {self.wall_s:.0f} s{why}"]
+        lines += [f"  validation at step {step}: {result.summary()}" for step, result in self.validations]
+        return "\n".join(lines)
+
+
+def train(config: TrainConfig, run_dir: Path, *, resume: bool = False, progress: bool = True) -> TrainResult:
+    """Train, logging everything under `run_dir`. Raises ConfigError, RunFolderError or ModelError before anything is written."""
+    began = time.monotonic()
+    _refuse_silent_single_process()
+    with run_folder.claim(run_dir, resume=resume):
+        if resume:
+            run_folder.check_same(config, run_folder.load_recorded_config(run_dir))
+        trainer = Trainer(config, run_dir)
+        if not resume and trainer.accelerator.is_main_process:
+            run_folder.save_config(config, run_dir)
+        with RunProgress(config.name, config.steps, enabled=progress and trainer.accelerator.is_main_process) as shown:
+            trainer.run(shown, resume=resume)
+        return TrainResult(
+            run_dir,
+            trainer.state.step,
+            trainer.state.stop_reason,
+            tuple(trainer.validations),
+            tuple(trainer.rows),
+            time.monotonic() - began,
+        )
+
+
+class Trainer:
+    """One run's moving parts."""
+
+    def __init__(self, config: TrainConfig, run_dir: Path) -> None:
+        self.config, self.run_dir, self.state = config, run_dir, LoopState()
+        self.filter = filter_setting(config.filter)
+        self.engine = RolloutEngine(config.env, config.rollout, run_seed=config.seed)
+        self.settings = training_settings(config.rollout)
+        set_threads(config.runtime)
+        self.agent = build_agent(config, for_training=True)
+        self.accelerator = _accelerator(config, run_dir)
+        self.updater = Updater(
+            self.agent.policy, config.algorithm, config.optim, self.accelerator, temperature=config.rollout.temperature
+        )
+        self.rows: list[Row] = []
+        self.validations: list[tuple[int, EvalResult]] = []
+
+    def run(self, shown: RunProgress, *, resume: bool) -> None:
+        """All remaining steps, with validation, checkpoints and early stops between them."""
+        saved = checkpoints.list_checkpoints(self.run_dir) if resume else []
+        if saved:
+            self.state = checkpoints.load(saved[-1][1], self.agent.policy, self.updater.optimizer)
+            self.rows = [row for row in read_metrics(self.run_dir) if (row["step"] or 0) <= self.state.step]
+        elif self.config.validation.every and self.config.validation.at_start:
+            self._finish_step({"step": 0, **self._validate(shown)})
+        if self.config.runtime.tracker != "none":
+            self.accelerator.init_trackers(self.config.name)
+        while self.state.step < self.config.steps and self.state.stop_reason is None:
+            self._one_step(shown)
+        self.accelerator.end_training()
+
+    def _one_step(self, shown: RunProgress) -> None:
+        began, state, config = time.monotonic(), self.state, self.config
+        state.step += 1
+        row: Row = {"step": state.step, "learning_rate": self.updater.set_progress((state.step - 1) / config.steps)}
+        trajectories, kept_share = self._collect()
+        row |= {"rollout_wall_s": time.monotonic() - began, "kept_group_share": kept_share}
+        row |= rollout_metrics(trajectories, self.agent.tokenizer, think=config.rollout.think)
+        row |= self._diagnose(trajectories, "train")
+        row |= self._learn([trajectory for trajectory in trajectories if trajectory.kept], kept_share)
+        self._log_rollouts(trajectories, "train", self.settings)
+        early_stop.note_step(state, config, row)
+        due = config.validation.every and (state.step % config.validation.every == 0 or self._is_last())
+        if due:
+            row |= self._validate(shown)
+        row["step_wall_s"] = time.monotonic() - began
+        self._finish_step(row)
+        every = config.runtime.checkpoint_every
+        if self._is_last() or (every and state.step % every == 0):
+            self._save()
+        shown.step(state.step, row)
+        if state.stop_reason:
+            shown.say(f"{config.name} stops after step {state.step}: {state.stop_reason}")
+
+    def _is_last(self) -> bool:
+        return self.state.step >= self.config.steps or self.state.stop_reason is not None
+
+    def _collect(self) -> tuple[list[Trajectory], float]:
+        """A step's rollouts, marked by the filter. With refill, batches are added until enough groups are kept."""
+        config, collected = self.config, []
+        for attempt in range(1 + config.filter.refill):
+            first = config.rollout.train_seed + self.state.n_prompts
+            self.state.n_prompts += config.rollout.groups
+            seeds = range(first, first + config.rollout.groups)
+            collected += self._play(
+                seeds, config.rollout.group_size, "train", self.settings, attempt * config.rollout.groups
+            )
+            share = mark_kept(collected, self.filter)
+            kept = sorted({trajectory.group for trajectory in collected if trajectory.kept})
+            if len(kept) >= config.rollout.groups:
+                break
+        for trajectory in collected:  # a refilled step trains on no more groups than one batch has
+            trajectory.kept = trajectory.kept and trajectory.group in kept[: config.rollout.groups]
+        return collected, share
+
+    def _play(
+        self, seeds: Sequence[int], group_size: int, split: str, settings: SamplingSettings, first_group: int = 0
+    ) -> list[Trajectory]:
+        """Play groups, shared among the processes; every process gets all of them, in group order."""
+        accelerator = self.accelerator
+        loop = self.agent.loop(self.config.rollout, settings)
+        mine = list(range(len(seeds)))[accelerator.process_index :: accelerator.num_processes]
+        played: list[Trajectory] = []
+        for at in [mine] if accelerator.num_processes == 1 else [[index] for index in mine]:
+            if at:
+                played += self.engine.collect(
+                    loop, [seeds[i] for i in at], group_size=group_size, split=split, first_group=first_group + at[0], version=self._version(split)
+                )  # fmt: skip
+        if accelerator.num_processes > 1:
+            played = gather_object(played)
+        return sorted(played, key=lambda trajectory: (trajectory.group, trajectory.member))
+
+    def _version(self, split: str) -> int:
+        return self.state.step if split == "val" else 0
+
+    def _diagnose(self, trajectories: list[Trajectory], split: str) -> Row:
+        """Measure the cross-score matrix when it is due: at step 1 and every `diagnostics.every` steps."""
+        every, step = self.config.diagnostics.every, self.state.step
+        if (
+            not every
+            or not self.config.rollout.think
+            or not (step == 1 or step % every == 0 or step == self.config.steps)
+        ):
+            return {}
+        scores = first_turn_scores(
+            trajectories, self.agent.policy.causal_lm, self.agent.tokenizer, self.config.diagnostics,
+            step=step, split=split, temperature=self.settings.temperature,
+        )  # fmt: skip
+        if scores is None:
+            return {}
+        if self.accelerator.is_main_process:
+            scores.save(self.run_dir)
+        return dict(point_estimates(scores))
+
+    def _learn(self, kept: list[Trajectory], kept_share: float) -> Row:
+        """Credit and update on the kept rollouts; nothing happens when there are none."""
+        if not kept:
+            self.state.empty_steps += 1
+            return {}
+        self.state.empty_steps = 0
+        algorithm = self.config.algorithm
+        batch = make_batch(kept, pad_id=self.agent.pad_id)
+        if self.settings.truncates:  # ratios are taken under the full distribution, which is the one trained
+            batch.old_logp_BT = self.updater.score(batch, "logp")
+        values_BT = self.updater.score(batch, "value") if algorithm.advantage in credit.CRITIC_RULES else None
+        ref_logp_BT = self.updater.score(batch, "reference") if algorithm.kl_coef > 0 else None
+        assigned = credit.assign(
+            batch, kept, algorithm, values_BT=values_BT, ref_logp_BT=ref_logp_BT, kept_share=kept_share
+        )
+        credit.note_advantages(batch, assigned, kept)
+        rng = np.random.default_rng((self.config.seed, self.state.step))
+        measured = self.updater.run(batch, assigned, values_BT=values_BT, ref_logp_BT=ref_logp_BT, rng=rng)
+        coefficient = {"kl_coef": algorithm.kl_coef} if algorithm.kl_coef > 0 else {}
+        return {**advantage_metrics(batch, assigned), **measured, **coefficient}
+
+    def _validate(self, shown: RunProgress) -> Row:
+        """Play the held-out seeds and log them as split `val`."""
+        validation, state = self.config.validation, self.state
+        settings = dataclasses.replace(self.settings, temperature=validation.temperature, top_p=1.0, top_k=0)
+        seeds = range(validation.first_seed, validation.first_seed + validation.seeds)
+        trajectories = self._play(seeds, 1, "val", settings)
+        self._log_rollouts(trajectories, "val", settings)
+        label = f"step {state.step}"
+        result = result_of(label, self.config.env.name, trajectories, n_rollouts=1, temperature=validation.temperature)
+        self.validations.append((state.step, result))
+        early_stop.note_validation(state, self.config, result.success_rate)
+        shown.say(f"{self.config.name} validation, {result.summary()}")
+        return {"val_success_rate": result.success_rate, "val_reward_mean": float(result.returns_SK.mean())}
+
+    def _log_rollouts(self, trajectories: list[Trajectory], split: str, settings: SamplingSettings) -> None:
+        if not self.accelerator.is_main_process:
+            return
+        # Training rollouts of step t were sampled before its update, by the policy after t - 1 updates.
+        version = self.state.step - 1 if split == "train" else self.state.step
+        context = LogContext(
+            self.config.name,
+            self.state.step,
+            split,
+            self.config.env.name,
+            f"update-{version}",
+            settings,
+            self.config.rollout.think,
+        )
+        write_step(self.run_dir, self.state.step, split, log_rows(trajectories, context, self.agent.tokenizer))
+
+    def _finish_step(self, row: Row) -> None:
+        self.rows.append(row)
+        if not self.accelerator.is_main_process:
+            return
+        try:
+            write_metrics(self.run_dir, self.rows)
+        except OSError as error:
+            raise RunFolderError(
+                f"{self.run_dir}: cannot write the metrics ({error}). Free space, then --resume."
+            ) from error
+        if self.config.runtime.tracker != "none":
+            numbers = {name: value for name, value in row.items() if value is not None and name != "step"}
+            self.accelerator.log(numbers, step=int(row["step"] or 0))
+
+    def _save(self) -> None:
+        if self.accelerator.is_main_process:
+            checkpoints.save(
+                self.run_dir, self.state, self.agent.policy, self.updater.optimizer, self.agent.tokenizer,
+                keep=self.config.runtime.keep_checkpoints,
+            )  # fmt: skip
+        self.accelerator.wait_for_everyone()
+
+
+def _accelerator(config: TrainConfig, run_dir: Path) -> Accelerator:
+    tracker = None if config.runtime.tracker == "none" else config.runtime.tracker
+    return Accelerator(
+        cpu=config.runtime.device == "cpu",
+        mixed_precision=config.runtime.precision,
+        log_with=tracker,
+        project_dir=str(run_dir / "tracker") if tracker else None,
+    )
+
+
+def _refuse_silent_single_process() -> None:
+    """`accelerate launch --cpu --num_processes N` starts one process that believes to be alone. Raises RunFolderError there."""
+    asked = os.environ.get("ACCELERATE_NUM_PROCESSES") or "1"
+    if int(os.environ.get("WORLD_SIZE", "1")) < int(asked):
+        raise RunFolderError(
+            f"{asked} processes were asked for, but only one was started. Use torchrun --nproc_per_node {asked}."
+        )

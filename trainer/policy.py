@@ -1,0 +1,248 @@
+"""The trained networks: policy, critic and reference on one causal LM. Not for objectives (`losses.py`) or sampling (`sampling.py`).
+
+With LoRA the base weights exist once: `default` (the policy) and `critic` are two adapters, and the reference is the base with adapters
+off. With full tuning, critic and reference are copies, made only when the algorithm uses them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import ragen_diag
+from ragen_diag.config import ModelConfig
+from ragen_diag.errors import ModelError
+
+TINY_MODEL = Path(ragen_diag.__file__).parent / "tiny_model"
+POLICY, CRITIC = "default", "critic"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStats:
+    """What the networks say about the N chosen tokens of a batch, in row-major order of the mask."""
+
+    logp_N: Tensor
+    """nats, under softmax(logits / temperature)"""
+    entropy_N: Tensor
+    """nats, same distribution"""
+    value_N: Tensor | None
+    """critic's value of the context before each token; None without a critic"""
+
+
+class SplitLM:
+    """A causal LM as body and head, so that logits are made only where they are needed.
+
+    Models whose logits are not head(body(x)) (soft-capping, scaling) keep them together: their states are the logits.
+    """
+
+    def __init__(self, causal_lm: Any) -> None:
+        self.causal_lm = causal_lm
+        self.body, self.head = _body_and_head(causal_lm) or (None, nn.Identity())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.causal_lm.parameters()).device
+
+    def states(self, ids: Tensor, *, attention_mask: Tensor, position_ids: Tensor, cache: Any = None) -> Tensor:
+        """(rows, columns, hidden) states, or (rows, columns, vocabulary) logits."""
+        arguments = {"input_ids": ids, "attention_mask": attention_mask, "position_ids": position_ids}
+        arguments |= {"past_key_values": cache, "use_cache": cache is not None}
+        if self.body is None:
+            return self.causal_lm(**arguments).logits
+        return self.body(**arguments).last_hidden_state
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Float32 logits of states."""
+        return self.head(states).float()
+
+
+class Policy(nn.Module):
+    """Everything that is trained, as one module for one optimizer and one Accelerate wrapper."""
+
+    def __init__(self, config: ModelConfig, *, seed: int, with_critic: bool, with_reference: bool) -> None:
+        super().__init__()
+        torch.manual_seed(seed)  # initial adapters and value head
+        self.config, self.with_critic = config, with_critic
+        base = load_causal_lm(config)
+        hidden_size = base.config.get_text_config().hidden_size
+        if config.gradient_checkpointing:
+            base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            base.enable_input_require_grads()
+        self.reference = self.critic = None
+        if config.tuning == "lora":
+            lora = LoraConfig(
+                r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules="all-linear", lora_dropout=0.0
+            )
+            self.model: Any = get_peft_model(base, lora, adapter_name=POLICY)
+            if with_critic:
+                self.model.add_adapter(CRITIC, lora)
+        else:
+            self.model = base
+            self.reference = copy.deepcopy(base).requires_grad_(False) if with_reference else None
+            self.critic = copy.deepcopy(base.base_model) if with_critic else None
+        if with_critic:
+            self.value_head = nn.Linear(hidden_size, 1)
+            nn.init.zeros_(self.value_head.weight)
+            nn.init.zeros_(self.value_head.bias)
+        self.eval()  # no dropout anywhere: what is trained is what was sampled from
+        self.lm = SplitLM(self.causal_lm)
+        self._reference_lm = SplitLM(self.reference) if self.reference is not None else None
+        self._activate(POLICY)
+
+    @property
+    def causal_lm(self) -> Any:
+        """The transformers model, adapters injected."""
+        return self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
+
+    def forward(self, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor, temperature: float = 1.0) -> TokenStats:
+        """Statistics of the tokens where mask_BT is 1 (never in the first column), with gradients."""
+        logp_N, entropy_N = self._score(self.lm, ids_BT, attention_BT, mask_BT, temperature)
+        return TokenStats(logp_N, entropy_N, self._values(ids_BT, attention_BT, mask_BT) if self.with_critic else None)
+
+    @torch.no_grad()
+    def reference_logp(self, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor, temperature: float = 1.0) -> Tensor:
+        """Log-probs (N,) of the chosen tokens under the untrained model."""
+        with self.model.disable_adapter() if isinstance(self.model, PeftModel) else nullcontext():
+            lm = self.lm if self._reference_lm is None else self._reference_lm
+            return self._score(lm, ids_BT, attention_BT, mask_BT, temperature)[0]
+
+    def _score(
+        self, lm: SplitLM, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        states = lm.states(ids_BT, attention_mask=attention_BT, position_ids=_positions(attention_BT))
+        chosen = mask_BT[:, 1:].bool()
+        logits_NV = lm.logits(states[:, :-1][chosen]) / temperature
+        logp_NV = torch.log_softmax(logits_NV, dim=-1)
+        logp_N = logp_NV.gather(1, ids_BT[:, 1:][chosen][:, None])[:, 0]
+        return logp_N, -(logp_NV.exp() * logp_NV).sum(dim=-1)
+
+    def _values(self, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        arguments = {
+            "input_ids": ids_BT,
+            "attention_mask": attention_BT,
+            "position_ids": _positions(attention_BT),
+            "use_cache": False,
+        }
+        if self.critic is not None:
+            hidden = self.critic(**arguments).last_hidden_state
+        else:
+            with self._adapter(CRITIC):
+                hidden = self.causal_lm.base_model(**arguments).last_hidden_state
+        states = hidden[:, :-1][mask_BT[:, 1:].bool()].to(self.value_head.weight.dtype)
+        return self.value_head(states)[:, 0].float()
+
+    @contextmanager
+    def _adapter(self, name: str) -> Iterator[None]:
+        self._activate(name)
+        try:
+            yield
+        finally:
+            self._activate(POLICY)
+
+    def _activate(self, name: str) -> None:
+        """Switch adapters without PEFT's side effect: it freezes the ones that are switched off, whose gradients are still due."""
+        for module in self.model.modules():
+            if isinstance(module, BaseTunerLayer):
+                module._active_adapter = [name]
+        for parameter_name, parameter in self.model.named_parameters():
+            if "lora_" in parameter_name:
+                parameter.requires_grad_(True)
+
+    def parameter_groups(self, *, lr: float, critic_lr: float) -> list[dict[str, Any]]:
+        """Trained parameters for the optimizer, critic apart."""
+        of_critic = [(name, p) for name, p in self.named_parameters() if p.requires_grad and _is_critic(name)]
+        of_policy = [(name, p) for name, p in self.named_parameters() if p.requires_grad and not _is_critic(name)]
+        groups = [{"params": [p for _, p in of_policy], "lr": lr}]
+        return [*groups, {"params": [p for _, p in of_critic], "lr": critic_lr}] if of_critic else groups
+
+    def trained_state(self) -> dict[str, Tensor]:
+        """The weights a checkpoint holds: everything that is trained, nothing that is frozen."""
+        trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+        return {name: tensor for name, tensor in self.state_dict().items() if name in trained}
+
+    def load_trained_state(self, state: dict[str, Tensor]) -> None:
+        """Put back what `trained_state` returned. Raises ModelError when it belongs to another model or tuning."""
+        missing = set(self.trained_state()) ^ set(state)
+        if missing:
+            raise ModelError(
+                f"the checkpoint's weights do not fit this model and tuning; first difference: {min(missing)}"
+            )
+        self.load_state_dict(state, strict=False)
+
+
+def _is_critic(parameter_name: str) -> bool:
+    return parameter_name.startswith(("critic.", "value_head.")) or f".{CRITIC}." in parameter_name
+
+
+def _positions(attention_BT: Tensor) -> Tensor:
+    return (attention_BT.cumsum(dim=1) - 1).clamp(min=0)
+
+
+def resolve_model(path: str) -> str:
+    """The folder of the embedded model for `tiny`, the path itself otherwise."""
+    return str(TINY_MODEL) if path == "tiny" else path
+
+
+def load_causal_lm(config: ModelConfig) -> Any:
+    """Load a causal LM. Raises ModelError with the reason when there is none under that path or name."""
+    path = resolve_model(config.path)
+    _refuse_what_is_no_model(path)
+    try:
+        return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, config.dtype))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(f"{config.path}: cannot be loaded as a causal language model: {_first_line(error)}") from error
+
+
+def load_tokenizer(path: str) -> Any:
+    """Load the tokenizer of a model. Raises ModelError, also when it brings no chat template."""
+    resolved = resolve_model(path)
+    _refuse_what_is_no_model(resolved)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(resolved)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{path}: its tokenizer cannot be loaded: {_first_line(error)}") from error
+    if not tokenizer.chat_template:
+        raise ModelError(f"{path}: its tokenizer has no chat template; multi-turn rollouts need one")
+    return tokenizer
+
+
+def end_token_ids(causal_lm: Any, tokenizer: Any) -> list[int]:
+    """Tokens that end a reply: the tokenizer's and the generation config's."""
+    configured = getattr(causal_lm.generation_config, "eos_token_id", None)
+    ids = configured if isinstance(configured, list) else [configured]
+    return sorted({int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None})
+
+
+def _refuse_what_is_no_model(path: str) -> None:
+    if Path(path).exists() and not (Path(path) / "config.json").is_file():
+        kind = "a folder without config.json" if Path(path).is_dir() else "a file"
+        raise ModelError(f"{path} is {kind}, not a model. Give a transformers model folder, a hub name, or 'tiny'.")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _body_and_head(causal_lm: Any) -> tuple[Any, Any] | None:
+    """Body and head when head(body(x)) reproduces the model's logits on a probe, else None."""
+    body, head = causal_lm.base_model, causal_lm.get_output_embeddings()
+    if body is causal_lm or head is None:
+        return None
+    probe = torch.arange(4, device=next(causal_lm.parameters()).device)[None]
+    with torch.no_grad():
+        expected = causal_lm(input_ids=probe, use_cache=False).logits
+        states = body(input_ids=probe, use_cache=False)
+        found = head(states.last_hidden_state) if hasattr(states, "last_hidden_state") else expected[..., :0]
+    same = found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-3, atol=1e-3)
+    return (body, head) if same else None

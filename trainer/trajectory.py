@@ -1,0 +1,152 @@
+"""What one rollout is in memory, and its rows in the rollout log. Not for playing (`agent_loop.py`) or training (`batch.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragen_diag.rollout_log import prompt_id
+from trainer.parsing import Reply, thinking_span
+from trainer.sampling import Sample, SamplingSettings
+
+
+@dataclass(slots=True)
+class Turn:
+    """One reply and what the environment made of it."""
+
+    state_text: str
+    prompt_ids: list[int]
+    """The whole context, opening tag included."""
+    sample: Sample
+    response_text: str
+    """The sampled ids as text, without the end token's text."""
+    reply: Reply
+    reward: float = 0.0
+    """Sum of the environment's rewards in this turn."""
+    penalty: float = 0.0
+    """Format penalty, 0 or negative."""
+    action_valid: bool = False
+    n_actions: int = 0
+    """Actions carried out."""
+    advantage: float | None = None
+    """Mean over the turn's tokens, once it is known."""
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """One rollout."""
+
+    group: int
+    """Position of its group in the step."""
+    member: int
+    """Position in the group."""
+    seed: int
+    """Prompt seed."""
+    turns: list[Turn] = field(default_factory=list)
+    success: bool = False
+    terminated: bool = False
+    truncated: bool = False
+    kept: bool = True
+    """The group passed the filter."""
+    filter_score: float | None = None
+
+    @property
+    def return_(self) -> float:
+        """Environment rewards and penalties of all turns."""
+        return sum(turn.reward + turn.penalty for turn in self.turns)
+
+    @property
+    def n_tokens(self) -> int:
+        """Sampled tokens of all turns."""
+        return sum(len(turn.sample.ids) for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """What every row of one step and split shares."""
+
+    run_id: str
+    step: int
+    split: str
+    env: str
+    model_version: str
+    settings: SamplingSettings
+    think: bool
+
+
+def log_rows(trajectories: Iterable[Trajectory], context: LogContext, tokenizer: Any) -> list[dict[str, Any]]:
+    """One rollout-log row per turn; texts are the decoded exact ids."""
+    return [
+        _row(trajectory, index, turn, context, tokenizer)
+        for trajectory in trajectories
+        for index, turn in enumerate(trajectory.turns)
+    ]
+
+
+def _row(trajectory: Trajectory, index: int, turn: Turn, context: LogContext, tokenizer: Any) -> dict[str, Any]:
+    span = thinking_span(turn.sample.ids, tokenizer) if context.think else None
+    settings, training = context.settings, context.split == "train"
+    return {
+        "run_id": context.run_id,
+        "step": context.step,
+        "split": context.split,
+        "env": context.env,
+        "group_id": f"{trajectory.group}",
+        "prompt_id": prompt_id(trajectory.turns[0].prompt_ids),
+        "seed": trajectory.seed,
+        "rollout_index": trajectory.member,
+        "trajectory_id": trajectory_id(context.step, context.split, trajectory),
+        "turn": index,
+        "n_turns": len(trajectory.turns),
+        "state_text": turn.state_text,
+        "prompt_text": decode(tokenizer, turn.prompt_ids),
+        "response_text": decode(tokenizer, turn.sample.ids),
+        "thinking_text": turn.reply.thinking,
+        "thinking_closed": turn.reply.thinking_closed if context.think else None,
+        "answer_text": turn.reply.answer,
+        "actions": list(turn.reply.actions),
+        "turn_reward": turn.reward,
+        "return_": trajectory.return_,
+        "reward_components": _components(trajectory),
+        "success": trajectory.success,
+        "terminated": trajectory.terminated,
+        "truncated": trajectory.truncated,
+        "response_truncated": turn.sample.cut,
+        "action_valid": turn.action_valid,
+        "format_valid": turn.reply.format_valid,
+        "prompt_tokens": len(turn.prompt_ids),
+        "response_tokens": len(turn.sample.ids),
+        "prompt_ids": turn.prompt_ids,
+        "response_ids": turn.sample.ids,
+        "thinking_start": None if span is None else span[0],
+        "thinking_end": None if span is None else span[1],
+        "logprobs": turn.sample.logprobs,
+        "entropies": turn.sample.entropies,
+        "advantage": turn.advantage,
+        "kept_by_filter": trajectory.kept if training else None,
+        "filter_score": trajectory.filter_score,
+        "model_version": context.model_version,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "top_k": settings.top_k,
+        "max_response_tokens": settings.max_tokens,
+        "step_source": "record",
+        "group_source": "explicit id",
+        "reward_source": "environment rewards + format penalties",
+    }
+
+
+def trajectory_id(step: int, split: str, trajectory: Trajectory) -> str:
+    """Unique within the run."""
+    return f"{split}-{step:06d}-g{trajectory.group:04d}-r{trajectory.member:03d}"
+
+
+def _components(trajectory: Trajectory) -> dict[str, float]:
+    turns = trajectory.turns
+    return {"environment": sum(turn.reward for turn in turns), "format": sum(turn.penalty for turn in turns)}
+
+
+def decode(tokenizer: Any, ids: list[int]) -> str:
+    """Text of exact ids, special tokens included."""
+    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))

@@ -1,0 +1,72 @@
+"""Success on held-out seeds with its interval: the numbers behind validation and `eval`. Not for loading models (`evaluate.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binomtest, t
+
+from trainer.trajectory import Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class EvalResult:
+    """Outcome of S seeds with K rollouts each."""
+
+    model: str
+    env: str
+    seeds: tuple[int, ...]
+    successes_SK: np.ndarray
+    """bool (S, K)"""
+    returns_SK: np.ndarray
+    """float (S, K), penalties included; unit: reward"""
+    temperature: float | None = None
+    """Sampling temperature; None for random play."""
+
+    @property
+    def success_rate(self) -> float:
+        """Share of rollouts with success."""
+        return float(self.successes_SK.mean())
+
+    @property
+    def success_ci95(self) -> tuple[float, float]:
+        """Over prompts: Wilson's interval for one rollout per seed, Student's t over the seeds' means for several."""
+        n_seeds, n_rollouts = self.successes_SK.shape
+        if n_rollouts == 1:
+            interval = binomtest(int(self.successes_SK.sum()), n_seeds).proportion_ci(method="wilson")
+            return float(interval.low), float(interval.high)
+        if n_seeds == 1:
+            return 0.0, 1.0
+        means_S = self.successes_SK.mean(axis=1)
+        half = float(t.ppf(0.975, n_seeds - 1) * means_S.std(ddof=1) / np.sqrt(n_seeds))
+        return max(0.0, self.success_rate - half), min(1.0, self.success_rate + half)
+
+    @property
+    def pass_at_k(self) -> float:
+        """Share of seeds that any of the K rollouts solved."""
+        return float(self.successes_SK.any(axis=1).mean())
+
+    def summary(self) -> str:
+        """One line for the terminal."""
+        low, high = self.success_ci95
+        n_seeds, n_rollouts = self.successes_SK.shape
+        several = f" x {n_rollouts} rollouts, pass@{n_rollouts} {self.pass_at_k:.1%}" if n_rollouts > 1 else ""
+        drawn = "" if self.temperature is None else f", temperature {self.temperature:g}"
+        return f"{self.model} on {self.env}: success {self.success_rate:.1%} [{low:.1%}, {high:.1%}] ({n_seeds} seeds{several}{drawn})"
+
+
+def result_of(
+    model: str, env: str, trajectories: Sequence[Trajectory], *, n_rollouts: int, temperature: float
+) -> EvalResult:
+    """The result of rollouts in group order."""
+    shape = (len(trajectories) // n_rollouts, n_rollouts)
+    return EvalResult(
+        model,
+        env,
+        tuple(trajectory.seed for trajectory in trajectories[::n_rollouts]),
+        np.array([trajectory.success for trajectory in trajectories]).reshape(shape),
+        np.array([trajectory.return_ for trajectory in trajectories]).reshape(shape),
+        temperature,
+    )
