@@ -26,6 +26,7 @@ MEMBER_MARK = "!"
 """`runs.zip!/data/1.jsonl` names the member data/1.jsonl of runs.zip."""
 _ZSTD_METHOD = 93
 _ARRAY_CHUNK = 1 << 20
+_PREFIX_CHARS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,15 @@ def read_head(path: Path, size: int) -> bytes:
         except (EOFError, zlib.error, zstandard.ZstdError, gzip.BadGzipFile):
             pass  # what could be unpacked so far is enough to look at; reading the file reports the damage
         return b"".join(chunks)
+
+
+def read_first_line(path: Path, limit: int) -> bytes:
+    """First decompressed line, cut at `limit` bytes."""
+    with open_binary(path) as handle:
+        try:
+            return handle.readline(limit)
+        except (EOFError, zlib.error, zstandard.ZstdError, gzip.BadGzipFile):
+            return read_head(path, limit)
 
 
 # --- text and JSON
@@ -280,6 +290,7 @@ def parse_prefix(text: str) -> Any:
 
     For looking at the first bytes of a file with huge lines; never used for data.
     """
+    text = text[:_PREFIX_CHARS]
     closers: list[str] = []
     in_string = escaped = False
     cuts: list[tuple[int, str]] = []  # positions where the text can be cut, with what then closes it

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.readers.base import LogSource, Match, ReadOptions
-from analysis.readers.containers import archive_of, member_path, read_head
+from analysis.readers.containers import archive_of, member_path, read_first_line, read_head
 from analysis.readers.layout import natural_key, run_root, step_pattern
 from analysis.readers.peek import HEAD_BYTES, Peek, peek
 from analysis.readers.refusals import describe, quiet_reason
@@ -35,6 +35,10 @@ _SKIPPED_FOLDERS = {
     ".ruff_cache",
     ".pytest_cache",
 }
+
+
+MAX_LINE_BYTES = 1 << 28
+"""Longest first record that is looked into."""
 
 
 @dataclass
@@ -146,6 +150,10 @@ def _look(path: Path, survey: _Survey, options: ReadOptions) -> None:
     try:
         head = read_head(path, HEAD_BYTES)
         claim = _claim(path, head, options)
+        if claim is None and len(head) == HEAD_BYTES and b"\n" not in head and head.lstrip()[:1] == b"{":
+            # One record longer than the first look: its telling keys may come last (ROLL, Atropos).
+            head = read_first_line(path, MAX_LINE_BYTES)
+            claim = _claim(path, head, options)
         why = "" if claim else describe(peek(path, head))
     except (OSError, BadLog, zipfile.BadZipFile) as error:
         claim, why = None, f"cannot be opened: {error}"

@@ -29,8 +29,6 @@ from analysis.readers.containers import (
 
 HEAD_BYTES = 1 << 18
 """First look; enough for the first records of almost every log."""
-LONG_HEAD_BYTES = 1 << 24
-"""Second look, when the first record alone is longer than HEAD_BYTES."""
 _N_RECORDS = 3
 
 
@@ -80,9 +78,6 @@ def _peek(path: Path, head: bytes) -> Peek:
     if b"\0" in head[:4096] and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):
         return Peek(path, "binary")
     records = _first_records(head)
-    if not records and head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and len(head) >= HEAD_BYTES:
-        head = read_head(path, LONG_HEAD_BYTES)
-        records = _first_records(head)
     text = decode(head[: 1 << 16])
     if records:
         return Peek(path, "json", records=records, text=text)

@@ -140,6 +140,7 @@ class RecordReader:
         return File(path, options, notes, step, source, split)
 
     def _rollouts_of(self, file: File) -> Iterator[Rollout]:
+        line, n_on_line = -1, 0  # a line may hold several records glued together
         for record in self.records(file):
             if isinstance(record.value, Bad):
                 self.bad(file, record.line, record.value.why)
@@ -154,11 +155,13 @@ class RecordReader:
             except _EXPECTED as error:
                 self.bad(file, record.line, _explain(error, self.name))
                 continue
+            n_on_line = n_on_line + 1 if record.line == line else 0
+            line = record.line
             for index, rollout in enumerate(made):
                 if rollout.line is None:
                     rollout.line = record.line
-                if rollout.trajectory is None and len(made) > 1:
-                    rollout.trajectory = f"{file.path}:{record.line}:{index}"
+                if rollout.trajectory is None and (len(made) > 1 or n_on_line):
+                    rollout.trajectory = f"{file.path}:{record.line}:{index + n_on_line}"
                 self._override(rollout, record.value, file)
                 yield rollout
 

@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from analysis.readers.metrics_binary import TensorBoard, WandbOffline
+from analysis.readers.metrics_console import Console
 from analysis.readers.metrics_tables import CsvMetrics, JsonlMetrics, MetricsReader, ParquetMetrics, TrainerState
 from analysis.readers.record_reader import RecordReader
 from ragen_diag.errors import UsageError, did_you_mean
@@ -48,7 +50,9 @@ _BUILT_IN = (
     "langfuse:Langfuse",
     "mapping:Mapping",
 )
-_METRICS: tuple[type[MetricsReader], ...] = (TrainerState, CsvMetrics, JsonlMetrics, ParquetMetrics)
+_METRICS: tuple[type[MetricsReader], ...] = (
+    TrainerState, TensorBoard, WandbOffline, CsvMetrics, JsonlMetrics, ParquetMetrics, Console,
+)  # fmt: skip
 
 
 @lru_cache(maxsize=1)

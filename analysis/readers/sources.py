@@ -175,7 +175,7 @@ def _merge(into: dict[str, Points], more: dict[str, Points]) -> None:
 def _refuse_if_too_bad(notes: Notes, n_rows: int, path: Path) -> None:
     total = n_rows + notes.n_bad_rows
     # One torn record is the normal end of a killed run, however short the log is.
-    if notes.n_bad_rows > 1 and notes.n_bad_rows > MAX_BAD_SHARE * total:
+    if notes.n_bad_rows > MAX_BAD_SHARE * total and (notes.n_bad_rows > 1 or n_rows == 0):
         shown = "; ".join(f"{record.path}:{record.line}: {record.why}" for record in notes.skipped[:3])
         raise BadLog(
             f"{path}: {notes.n_bad_rows} of {total} records cannot be read, more than {MAX_BAD_SHARE:.0%}. First: {shown}"
