@@ -52,7 +52,8 @@ def constant_score(run: RunData, measures: Measures, *, n_points: int = 3) -> Fi
     """RW01: a part of the score that is exactly the same at every step while something else moves: a default, not a score.
 
     FAIL at a value strictly between the usual extremes (0.5: the answer was never parsed); WARN at 0 or below, where the
-    part may really never be earned; a part that is always 1 is earned by everyone and normal.
+    part may really never be earned, and for a format part, which may be scored 0.5 because everyone earns it; a part that
+    is always 1 is earned by everyone and normal.
     n_points: points needed. Three equal means of real batches at a round value do not happen to a score that is measured.
     Source: train-deepseek-r1#4 (accuracy 0.5 at every step), trl#6966 (format reward 0: the tag is in the prompt).
     """
@@ -69,11 +70,14 @@ def constant_score(run: RunData, measures: Measures, *, n_points: int = 3) -> Fi
         "n_points": {name: len(parts[name]) for name in constant},
     }
     check = ("print ten scored rollouts with the parsed answer", "what the reward function returns when parsing fails")
-    default = {name: value for name, value in constant.items() if value > 0 and value != 1}
+    between = {name: value for name, value in constant.items() if value > 0 and value != 1}
+    default = {name: value for name, value in between.items() if not FORMAT_NAME.search(name)}
+    flat_format = {name: value for name, value in between.items() if name not in default}
     # Failing every task is the zero-signal checks' business; here it is one part of several that nobody ever earns.
     never = {name: value for name, value in constant.items() if value <= 0 and name != "reward_mean" and len(parts) > 1}
     for suspects, status, what, could in (
         (default, Status.FAIL, "a default after failed parsing, not a score", ("a part that is switched off",)),
+        (flat_format, Status.WARN, "the same for every rollout", ("everyone earns it: its weight is the constant",)),
         (
             never,
             Status.WARN,
