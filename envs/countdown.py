@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import operator
-import zlib
+import random
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import permutations
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from envs.arithmetic import NotArithmetic, evaluate
+from envs.task_files import check_split, read_rows, split_of
 from envs.text_env import Outcome, TextEnv
 
 Puzzle = tuple[tuple[int, ...], int]
 OPERATIONS = {"+": operator.add, "*": operator.mul, "-": operator.sub, "/": operator.truediv}
-SPLITS = ("train", "validation")
-VALIDATION_SHARE = 10  # one puzzle in ten
 
 
 class CountdownEnv(TextEnv):
@@ -49,7 +48,7 @@ class CountdownEnv(TextEnv):
     ## Arguments
     - `split`: `train` or `validation`.
     - `format_score`: points for the right numbers with a wrong value (0.1).
-    - `path`: a Parquet file with columns `nums` and `target` (such as `Jiayi-Pan/Countdown-Tasks-3to4`) instead of the
+    - `path`: a Parquet or JSON file with columns `nums` and `target` (such as `Jiayi-Pan/Countdown-Tasks-3to4`) instead of the
       generator; row = seed modulo the split's rows, and an insoluble row gives way to the next.
 
     ## Version History
@@ -70,11 +69,10 @@ class CountdownEnv(TextEnv):
         *,
         render_mode: str | None = "ansi",
     ) -> None:
-        if split not in SPLITS:
-            raise ValueError(f"split is {split!r}; it is one of {', '.join(SPLITS)}")
+        check_split(split)
         super().__init__(render_mode=render_mode)
         self.split, self.format_score = split, format_score
-        self._rows = _read_rows(Path(path), split) if path else None
+        self._rows = _read_puzzles(path, split) if path else None
 
     def _rules(self) -> str:
         return (
@@ -115,26 +113,29 @@ class CountdownEnv(TextEnv):
         return None if solution is None else [solution]
 
 
+@lru_cache(maxsize=1024)  # the members of a group ask for the same puzzle
 def draw_puzzle(seed: int, split: str) -> Puzzle:
     """Numbers and target of `seed`, inside `split`."""
-    rng = np.random.default_rng(seed)
+    rng = random.Random(seed)
     with_product = rng.random() < 0.5  # left to chance, the range of targets would leave mostly sums
     while True:
-        nums = tuple(int(number) for number in rng.integers(1, 100, size=int(rng.integers(3, 5))))
-        target, symbols = _random_value([Fraction(number) for number in nums], rng)
-        fits = target.denominator == 1 and 10 <= target <= 99 and with_product != symbols.isdisjoint("*/")
-        if fits and _split_of(nums, int(target)) == split:
-            return nums, int(target)
+        nums = tuple(rng.randint(1, 99) for _ in range(rng.randint(3, 4)))
+        target, symbols = _random_value(list(nums), rng)
+        if 10 <= target <= 99 and with_product != symbols.isdisjoint("*/") and _split_of(nums, target) == split:
+            return nums, target
 
 
-def _random_value(values: list[Fraction], rng: np.random.Generator) -> tuple[Fraction, set[str]]:
-    """Value of a random expression over all `values`, and the operators it uses."""
+def _random_value(values: list[int], rng: random.Random) -> tuple[int, set[str]]:
+    """Value of a random expression over all `values`, in whole numbers throughout, and the operators it uses."""
     used: set[str] = set()
     while len(values) > 1:
-        a, b = (values.pop(int(rng.integers(len(values)))) for _ in range(2))
-        symbol = "+-*/"[int(rng.integers(4))]
-        symbol = "+" if symbol == "/" and b == 0 else symbol
-        values.append(OPERATIONS[symbol](a, b))
+        a, b = (values.pop(rng.randrange(len(values))) for _ in range(2))
+        symbol = rng.choice("+-*/")
+        if symbol == "/" and (b == 0 or a % b):
+            symbol = "*"
+        if symbol == "*" and abs(a * b) > 999:  # the other numbers rarely bring that back under 100
+            symbol = "-"
+        values.append(a // b if symbol == "/" else OPERATIONS[symbol](a, b))
         used.add(symbol)
     return values[0], used
 
@@ -167,22 +168,15 @@ def _soluble_row(rows: list[Puzzle], seed: int) -> Puzzle:
 
 
 def _split_of(nums: Sequence[int], target: int) -> str:
-    checksum = zlib.crc32(f"{sorted(nums)} {target}".encode())
-    return "validation" if checksum % VALIDATION_SHARE == 0 else "train"
+    return split_of(f"{sorted(nums)} {target}")
 
 
-def _read_rows(path: Path, split: str) -> list[Puzzle]:
-    import pyarrow.parquet as pq
-
-    if not path.is_file():
-        raise ValueError(f"no file {path}")
-    table = pq.read_table(path)
-    if missing := {"nums", "target"} - set(table.column_names):
-        raise ValueError(
-            f"{path}: column {', '.join(sorted(missing))} is missing; it has {', '.join(table.column_names)}"
-        )
-    rows = zip(table["nums"].to_pylist(), table["target"].to_pylist(), strict=True)
-    kept = [(tuple(nums), target) for nums, target in rows if len(nums) <= 5 and _split_of(nums, target) == split]
+def _read_puzzles(path: str, split: str) -> list[Puzzle]:
+    rows = read_rows(path)
+    if rows and (missing := {"nums", "target"} - set(rows[0])):
+        raise ValueError(f"{path}: column {', '.join(sorted(missing))} is missing; it has {', '.join(rows[0])}")
+    puzzles = [(tuple(row["nums"]), row["target"]) for row in rows if len(row["nums"]) <= 5]
+    kept = [puzzle for puzzle in puzzles if _split_of(*puzzle) == split]
     if not kept:
         raise ValueError(f"{path}: no row of at most five numbers belongs to split {split!r}")
     return kept

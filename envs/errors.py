@@ -22,6 +22,10 @@ class MissingExtra(EnvError):
     """The environment needs a package of an extra that is not installed."""
 
 
+class ServiceError(RuntimeError):
+    """A service that an environment depends on failed; the rollout ends as an error, without observation or reward."""
+
+
 def require(module: str, *, needed_by: str, extra: str) -> ModuleType:
     """Import an optional package. Raises MissingExtra with the command that installs it."""
     try:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import zlib
-from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 from importlib.resources import files
@@ -16,12 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from envs.errors import require
+from envs.task_files import check_split, read_rows, split_of
 from envs.text_env import Outcome, TextEnv
 from envs.word_problems import draw_problem
 
 Problem = tuple[str, str]  # question, answer
-SPLITS = ("train", "validation")
-VALIDATION_SHARE = 10  # one question in ten
 MAX_ANSWER_CHARS = 120
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?|-?\.\d+")
 _FRACTION = re.compile(r"\\[dt]?frac\{(-?\d+)\}\{(\d+)\}")
@@ -69,12 +66,11 @@ class MetaMathQAEnv(TextEnv):
     max_actions = 4
 
     def __init__(self, split: str = "train", path: str | None = None, *, render_mode: str | None = "ansi") -> None:
-        if split not in SPLITS:
-            raise ValueError(f"split is {split!r}; it is one of {', '.join(SPLITS)}")
+        check_split(split)
         super().__init__(render_mode=render_mode)
         self.split = split
         rows = _own_problems() if path is None else _read_problems(path)
-        self._rows = [row for row in rows if _split_of(row[0]) == split]
+        self._rows = [row for row in rows if split_of(row[0]) == split]
         self._generated = path is None
         if not self._rows:
             raise ValueError(f"{path}: no question belongs to split {split!r}")
@@ -96,7 +92,7 @@ class MetaMathQAEnv(TextEnv):
             return self._rows[int(rng.integers(len(self._rows)))]
         while True:
             problem = draw_problem(rng)
-            if _split_of(problem[0]) == self.split:
+            if split_of(problem[0]) == self.split:
                 return problem
 
     def _apply(self, action: str) -> Outcome:
@@ -149,10 +145,6 @@ def _single_number(text: str) -> Fraction | None:
     return value / 100 if text.rstrip().endswith("%") else value
 
 
-def _split_of(question: str) -> str:
-    return "validation" if zlib.crc32(question.encode()) % VALIDATION_SHARE == 0 else "train"
-
-
 @lru_cache(maxsize=1)
 def _own_problems() -> tuple[Problem, ...]:
     lines = (files("envs") / "data" / "math_problems.jsonl").read_text(encoding="utf-8").splitlines()
@@ -161,17 +153,9 @@ def _own_problems() -> tuple[Problem, ...]:
 
 @lru_cache(maxsize=4)  # once per process, not once per environment: a run has hundreds of them
 def _read_problems(path: str) -> tuple[Problem, ...]:
-    file = Path(path)
-    if not file.is_file():
+    if not Path(path).is_file():
         raise ValueError(f"no file {path}. Try: hf download meta-math/MetaMathQA --repo-type dataset --local-dir .")
-    if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        rows: Iterable[dict[str, Any]] = pq.read_table(file).to_pylist()
-    else:
-        text = file.read_text(encoding="utf-8")
-        rows = json.loads(text) if text.lstrip().startswith("[") else map(json.loads, text.splitlines())
-    return tuple(_problem_of(row, path) for row in rows)
+    return tuple(_problem_of(row, path) for row in read_rows(path))
 
 
 def _problem_of(row: dict[str, Any], path: str) -> Problem:

@@ -15,7 +15,7 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec as GymSpec
 
-from envs.errors import BadOption, EnvError, MissingExtra, UnknownEnv
+from envs.errors import BadOption, EnvError, MissingExtra, ServiceError, UnknownEnv
 from envs.text_env import AnyText, Outcome, TextEnv
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "EnvSpec",
     "MissingExtra",
     "Outcome",
+    "ServiceError",
     "TextEnv",
     "UnknownEnv",
     "make",
@@ -41,6 +42,7 @@ BUILTIN = {
     "metamathqa": "envs.metamathqa:MetaMathQAEnv",
     "minigrid": "envs.minigrid_text:MiniGridEnv",
     "rubiks_2x2": "envs.rubiks_2x2:Rubiks2x2Env",
+    "search_qa": "envs.search_qa:SearchQAEnv",
     "sokoban": "envs.sokoban:SokobanEnv",
     "sudoku": "envs.sudoku:SudokuEnv",
 }
