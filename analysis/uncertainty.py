@@ -126,3 +126,20 @@ def permutation_p(observed: float, shuffled_P: np.ndarray) -> float:
     """Share of assignments with at least the observed value, the observed one included (one-sided; small = dependence)."""
     tolerance = 1e-9 * max(1.0, abs(observed))
     return float((1 + np.count_nonzero(shuffled_P >= observed - tolerance)) / (1 + len(shuffled_P)))
+
+
+def cluster_means(values_R: np.ndarray, cluster_R: np.ndarray) -> np.ndarray:
+    """Replicates (1 + Q,) of the mean over clusters of the cluster's mean: with all, and without each cluster."""
+    _, index_R = np.unique(cluster_R, return_inverse=True)
+    mean_Q = np.bincount(index_R, weights=values_R) / np.bincount(index_R)
+    if len(mean_Q) == 1:
+        return np.array([mean_Q[0], np.nan])
+    return np.concatenate([[mean_Q.mean()], (mean_Q.sum() - mean_Q) / (len(mean_Q) - 1)])
+
+
+def row_means(values_R: np.ndarray, cluster_R: np.ndarray) -> np.ndarray:
+    """Replicates (1 + Q,) of the plain mean over rows: with all clusters, and without each."""
+    _, index_R = np.unique(cluster_R, return_inverse=True)
+    sum_Q, count_Q = np.bincount(index_R, weights=values_R), np.bincount(index_R)
+    left_Q = np.where(count_Q < len(values_R), len(values_R) - count_Q, np.nan)
+    return np.concatenate([[values_R.mean()], (values_R.sum() - sum_Q) / left_Q])
