@@ -84,7 +84,7 @@ class SearchQAEnv(TextEnv):
         self._rows = [row for row in rows if split_of(row[0]) == split]
         if not self._rows:
             raise ValueError(f"{path}: no question belongs to split {split!r}")
-        self._retriever: Retriever = HttpRetriever(url) if url else _shared_bm25(corpus, path)
+        self._retriever: Retriever = HttpRetriever(url) if url else shared_bm25(corpus, path)
 
     def _rules(self) -> str:
         return (
@@ -151,7 +151,8 @@ def _tell(query: str, hits: list[Hit]) -> str:
 
 
 @lru_cache(maxsize=4)  # one index per process, however many environments a batch has
-def _shared_bm25(corpus: str | None, path: str | None) -> BM25Retriever:
+def shared_bm25(corpus: str | None, path: str | None) -> BM25Retriever:
+    """BM25 over the passages of `corpus`, else over the contexts of the questions in `path`, else over the packaged facts."""
     if corpus is not None:
         rows = read_rows(corpus)
         return BM25Retriever([str(row.get("contents", row.get("text", ""))) for row in rows])

@@ -1,18 +1,20 @@
-"""`ragen-diag envs`: list, show, play and measure the environments. Thin: everything it prints comes from `envs`."""
+"""`ragen-diag envs`: list, show, play, measure and audit the environments. Thin: everything it prints comes from `envs`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ragen_diag.errors import UsageError
+from ragen_diag.errors import ExitCode, UsageError
 from ragen_diag.visible_text import visible
 
 if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
+
     from envs.text_env import TextEnv
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -90,6 +92,52 @@ def random_(
         f"({measured.n_successes} of {episodes}, seeds {first_seed} to {first_seed + episodes - 1}); "
         f"mean return {measured.mean_return:.3g}, mean actions {measured.mean_actions:.3g}"
     )
+
+
+@app.command("audit")
+def audit_(
+    name: Name,
+    seeds: Annotated[int, typer.Option(help="Number of seeds to try.", min=1)] = 8,
+    first_seed: Annotated[int, typer.Option(help="First seed.", min=0)] = 123,
+    options: Set = None,
+) -> int:
+    """Does the grader pay for what is no solution? Exit 1 if it does, or if the known solution fails."""
+    from envs.audit import audit
+
+    with _usage_errors():
+        attempts = audit(_make(name, options), seeds, first_seed=first_seed)
+    for attempt in attempts:
+        verdict = "PASS" if attempt.passed else f"FAIL (seed {attempt.example_seed})"
+        outcome = f"{attempt.n_successes} of {attempt.n_seeds} succeed, best return {attempt.max_return:g}"
+        typer.echo(f"{verdict:<5} {attempt.kind}: {outcome}")
+    return ExitCode.OK if all(attempt.passed for attempt in attempts) else ExitCode.FINDINGS
+
+
+@app.command("serve-search")
+def serve_search(
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8001,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    corpus: Annotated[str | None, typer.Option(metavar="FILE", help="JSON lines with `contents` or `text`.")] = None,
+) -> None:
+    """Serve BM25 retrieval over HTTP (/retrieve, /health), for `search_qa --set url=...` and for others. Ctrl-C ends it."""
+    from envs.retrieval import make_server
+    from envs.search_qa import shared_bm25
+
+    with _usage_errors():
+        retriever = shared_bm25(corpus, None)
+    with _listening(lambda: make_server(retriever, host, port), f"{host}:{port}") as server:
+        typer.echo(f"http://{host}:{server.server_address[1]} serves {len(retriever.passages)} passages", err=True)
+        server.serve_forever()
+
+
+@contextmanager
+def _listening(start: Callable[[], ThreadingHTTPServer], address: str) -> Iterator[ThreadingHTTPServer]:
+    try:
+        server = start()
+    except OSError as error:
+        raise UsageError(f"cannot listen on {address}: {error}. Try another --port") from error
+    with server:
+        yield server
 
 
 @contextmanager

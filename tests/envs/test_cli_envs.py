@@ -60,3 +60,13 @@ def test_random_prints_the_interval():
 def test_wrong_names_are_usage_errors(arguments, part):
     with pytest.raises(UsageError, match=part):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_audit():
+    text = run("audit", "sokoban", "--seeds", "2")
+    assert text.startswith("PASS  known solution: 2 of 2 succeed, best return 10.9\n") and "FAIL" not in text
+
+
+def test_audit_failure_exits_with_findings():
+    command = CliRunner().invoke(app, ["audit", "tests.envs.test_audit:Gullible"], standalone_mode=False)
+    assert command.return_value == 1 and "FAIL (seed 123) every arm at once" in command.stdout
