@@ -7,7 +7,7 @@ bounded sample: at most MAX_TEXTS texts of at most MAX_CHARS characters, and eve
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -239,8 +239,8 @@ def _compression(sample: _Sample, groups: list[np.ndarray]) -> Estimate:
     )
 
 
-def _deflated(blobs: object) -> float:
-    data = b"\n".join(blobs)  # type: ignore[call-overload]
+def _deflated(blobs: Iterable[bytes]) -> float:
+    data = b"\n".join(blobs)
     return len(zlib.compress(data, 1)) / len(data) if data else float("nan")
 
 
