@@ -176,14 +176,15 @@ def compare(*paths: str | Path, seed: int = 0) -> Comparison:
 
 
 def convert(source: str | Path, destination: str | Path, *, options: ReadOptions | None = None) -> str:
-    """Convert a foreign rollout log to a native run folder; returns one line that says what was written."""
+    """Convert a foreign rollout log to a native run folder; returns one line per run that was written."""
     from analysis.readers.base import ReadOptions
     from analysis.readers.convert import convert as write
 
     destination = Path(destination)
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise RunFolderError(f"{destination} exists and is not empty: nothing was written. Choose a new folder.")
-    return write(Path(source), destination, options or ReadOptions())
+    written = write(Path(source), destination, options or ReadOptions())
+    return "\n".join(f"{run.path}: {run.n_rows:,} turns from {run.source.format} {run.source.path}" for run in written)
 
 
 def plan(
@@ -193,8 +194,8 @@ def plan(
     half_width: float | None = None,
     run: str | Path | None = None,
 ) -> str:
-    """Sample-size plan as text: see `analysis.planning`."""
-    from analysis.planning import plan_text
+    """Sample-size plan as text: the interval to expect, or the sizes that a wanted one needs."""
+    from ragen_diag.plan import plan_text
 
     return plan_text(prompts=prompts, rollouts=rollouts, half_width=half_width, run=None if run is None else Path(run))
 
