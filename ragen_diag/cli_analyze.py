@@ -92,10 +92,7 @@ def analyze(
         sys.stdout.write("\n")
     elif json_path:
         written["verdict"] = api.write_json(report, Path(json_path))
-    console = sys.stderr if json_path == "-" else sys.stdout
-    terminal.summarize(report, console, html_path=written.pop("report", None))
-    for kind, path in written.items():
-        print(f"{kind}: {path}", file=console)
+    terminal.summarize(report, written, file=sys.stderr if json_path == "-" else sys.stdout)
     return _gate(report, fail_on)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,7 +57,7 @@ def _learn(folder: Path, steps: int | None, n_seeds: int) -> Report:
     _say("2. Diagnose the run and tune the filter on its own reward groups")
     report = api.analyze(first)
     filter_file = api.write_outputs(report, first / "analysis").get("filter")
-    terminal.summarize(report, sys.stdout)
+    terminal.summarize(report)
     if filter_file is None:
         print("no filter can be recommended from this run: too few reward groups")
         return _finish(report, folder, {})
@@ -96,11 +95,9 @@ def _collapse(folder: Path, steps: int | None, n_seeds: int) -> Report:
 def _finish(report: Report, folder: Path, written: dict[str, Path]) -> Report:
     outputs = written | {kind: path for kind, path in api.write_outputs(report, folder).items() if kind != "filter"}
     print()
-    terminal.summarize(report, sys.stdout, html_path=outputs["report"])
     for run in report.runs:
         print(f"{run.name}: {run.verdict.value} · regime {run.regime} · phase {run.phase} · {run.reason}")
-    for kind, path in outputs.items():
-        print(f"{kind}: {path}")
+    terminal.summarize(report, outputs)
     return report
 
 
