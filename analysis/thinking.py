@@ -56,8 +56,8 @@ def token_span(
     """Find the first thinking in a response; None when there is none.
 
     opening, closing: token ids of the tags (one or several tokens each). opened_by_prompt: the context already ends in the
-    opening tag. A response that opens again while inside keeps the second tag as thinking; of repeated blocks the first non-empty one
-    counts; a closing tag without any opening one ends thinking that began with the response.
+    opening tag. A response that opens again while inside keeps the second tag as thinking; of repeated blocks the first non-empty
+    one counts; a closing tag without any opening one ends thinking that began with the response.
     """
     ids, position, found = list(response_ids), 0, None
     inside = opened_by_prompt or _find(ids, closing, 0) < _find(ids, opening, 0)
