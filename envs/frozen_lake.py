@@ -1,13 +1,16 @@
 """FrozenLake on random boards, told as text: gymnasium's dynamics, the boards of RAGEN seed for seed.
 
-The dynamics are restated here (a test compares them with gymnasium's step by step): building gymnasium's transition table
-for a new board at each reset costs 20 times the episode.
+The dynamics are restated here, and a test compares them with gymnasium's step by step: gymnasium builds a transition table
+for each new board, which takes longer than playing on it.
 
 Not for: the fixed 4x4 and 8x8 maps of gymnasium's FrozenLake-v1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 from gymnasium.utils import seeding
@@ -16,6 +19,7 @@ from envs.grid_text import Cell, Format, check_format, tell_board, tell_legend
 from envs.planning import shortest_plan
 from envs.text_env import Outcome, TextEnv
 
+ICE, HOLE, GOAL = "_OG"
 DIRECTIONS = ((0, -1), (1, 0), (0, 1), (-1, 0))  # of the actions Left, Down, Right, Up: gymnasium's order
 LEGEND = (
     ("P", "player"),
@@ -102,8 +106,8 @@ class FrozenLakeEnv(TextEnv):
         return rules + tell_legend(LEGEND, (self.size, self.size), self.observation_format)
 
     def _begin(self, seed: int) -> None:
-        self._tiles, self._start, self._goal = random_board(self.size, self.p, seed)
-        self._player = self._start
+        self._board = draw_board(self.size, self.p, seed)
+        self._player = self._board.start
 
     def _apply(self, action: str) -> Outcome:
         before = self._player
@@ -114,37 +118,31 @@ class FrozenLakeEnv(TextEnv):
         dr, dc = DIRECTIONS[(intended + slip) % 4]
         last = self.size - 1
         self._player = (min(max(before[0] + dr, 0), last), min(max(before[1] + dc, 0), last))
-        tile = self._tiles[self._player[0]][self._player[1]]
+        on_goal, in_hole = self._player == self._board.goal, not self._board.is_safe(self._player)
         return Outcome(
-            reward=float(tile == "G"),
-            terminated=tile in "GH",
-            effective=self._player != before,
-            success=tile == "G",
+            reward=float(on_goal), terminated=on_goal or in_hole, effective=self._player != before, success=on_goal
         )
 
-    def _symbol(self, cell: Cell) -> str:
-        tile = self._tiles[cell[0]][cell[1]]
-        if cell == self._player:
-            return {"H": "X", "G": "√"}.get(tile, "P")
-        return {"H": "O", "G": "G"}.get(tile, "_")
-
     def _observe(self) -> str:
-        cells = [(r, c) for r in range(self.size) for c in range(self.size)]
-        under = self._symbol(self._player)
-        entities = [
-            ("Start", [self._start]),
-            ("Goal", [self._goal] if under != "√" else []),
-            ("Player", [self._player] if under == "P" else []),
-            ("Player on goal", [self._player] if under == "√" else []),
-            ("Player in hole", [self._player] if under == "X" else []),
-            ("Holes", [cell for cell in cells if self._symbol(cell) == "O"]),
-        ]
-        rows = ["".join(self._symbol((r, c)) for c in range(self.size)) for r in range(self.size)]
-        return tell_board(rows, entities, self.observation_format)
+        rows = list(self._board.rows)
+        row, col = self._player
+        shown = {HOLE: "X", GOAL: "√"}.get(rows[row][col], "P")
+        rows[row] = rows[row][:col] + shown + rows[row][col + 1 :]
+        return tell_board(rows, self._entities(shown), self.observation_format)
+
+    def _entities(self, shown: str) -> Iterator[tuple[str, list[Cell]]]:
+        board, player = self._board, [self._player]
+        yield "Start", [board.start]
+        yield "Goal", [] if shown == "√" else [board.goal]
+        yield "Player", player if shown == "P" else []
+        yield "Player on goal", player if shown == "√" else []
+        yield "Player in hole", player if shown == "X" else []
+        holes = [(r, c) for r, row in enumerate(board.rows) for c, tile in enumerate(row) if tile == HOLE]
+        yield "Holes", [cell for cell in holes if cell != self._player]
 
     def solve(self) -> list[str] | None:
         """A shortest safe path. With slip it is the plan while moves go as intended: call again after each step."""
-        if not _is_safe(self._tiles, self._player):
+        if not self._board.is_safe(self._player):
             return None
 
         def successors(cell: Cell) -> list[tuple[str, Cell]]:
@@ -152,33 +150,46 @@ class FrozenLakeEnv(TextEnv):
                 (name, (cell[0] + dr, cell[1] + dc))
                 for name, (dr, dc) in zip(self.action_names, DIRECTIONS, strict=True)
             )
-            return [(name, near) for name, near in moves if _is_safe(self._tiles, near)]
+            return [(name, near) for name, near in moves if self._board.is_safe(near)]
 
-        return shortest_plan(self._player, successors, lambda cell: cell == self._goal)
+        return shortest_plan(self._player, successors, lambda cell: cell == self._board.goal)
 
 
-def random_board(size: int, p: float, seed: int) -> tuple[list[list[str]], Cell, Cell]:
-    """Tiles (rows of S, F, H, G), start and goal of `seed`. The order of draws is RAGEN's: tiles, start, goal."""
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Rows of ice, holes and the goal; the start is ice."""
+
+    rows: tuple[str, ...]
+    start: Cell
+    goal: Cell
+
+    def is_safe(self, cell: Cell) -> bool:
+        """Is this cell on the board and no hole?"""
+        row, col = cell
+        return 0 <= row < len(self.rows) and 0 <= col < len(self.rows) and self.rows[row][col] != HOLE
+
+    def has_safe_path(self) -> bool:
+        """From start to goal, around the holes."""
+        seen, stack = {self.start}, [self.start]
+        while stack:
+            row, col = stack.pop()
+            for dr, dc in DIRECTIONS:
+                near = (row + dr, col + dc)
+                if near not in seen and self.is_safe(near):
+                    seen.add(near)
+                    stack.append(near)
+        return self.goal in seen
+
+
+@lru_cache(maxsize=1024)  # the members of a group ask for the same board
+def draw_board(size: int, p: float, seed: int) -> Board:
+    """The board of `seed`. The order of draws is RAGEN's: tiles, start, goal."""
     rng, _ = seeding.np_random(seed)
     while True:
-        tiles = rng.choice(["F", "H"], (size, size), p=[p, 1 - p]).tolist()
+        tiles = rng.choice([ICE, HOLE], (size, size), p=[p, 1 - p]).tolist()
         start = (int(rng.integers(size)), int(rng.integers(size)))
         goal = (int(rng.integers(size)), int(rng.integers(size)))
-        tiles[start[0]][start[1]], tiles[goal[0]][goal[1]] = "S", "G"
-        if start != goal and _connected(tiles, start, goal):
-            return tiles, start, goal
-
-
-def _is_safe(tiles: list[list[str]], cell: Cell) -> bool:
-    return 0 <= cell[0] < len(tiles) and 0 <= cell[1] < len(tiles) and tiles[cell[0]][cell[1]] != "H"
-
-
-def _connected(tiles: list[list[str]], start: Cell, goal: Cell) -> bool:
-    seen, stack = {start}, [start]
-    while stack:
-        r, c = stack.pop()
-        for near in ((r + dr, c + dc) for dr, dc in DIRECTIONS):
-            if near not in seen and _is_safe(tiles, near):
-                seen.add(near)
-                stack.append(near)
-    return goal in seen
+        tiles[start[0]][start[1]], tiles[goal[0]][goal[1]] = ICE, GOAL
+        board = Board(tuple("".join(row) for row in tiles), start, goal)
+        if start != goal and board.has_safe_path():
+            return board

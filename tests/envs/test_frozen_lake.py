@@ -57,7 +57,9 @@ def test_slip_frequencies():
 def test_transition_table_is_gymnasiums():
     env = make("frozen_lake", success_rate=0.6)
     env.reset(seed=132)
-    peer = GymFrozenLake(desc=["".join(row) for row in env._tiles], success_rate=0.6)
+    rows = [list(row.replace("_", "F").replace("O", "H")) for row in env._board.rows]
+    rows[env._player[0]][env._player[1]] = "S"
+    peer = GymFrozenLake(desc=["".join(row) for row in rows], success_rate=0.6)
     rng = np.random.default_rng(0)
     for rollout_seed in range(50):
         env.reset(seed=132, options={"rollout_seed": rollout_seed})
