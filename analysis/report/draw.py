@@ -1,28 +1,35 @@
 """The drawing kit of the report's plots: one look, stacked line plots, JSON for plotly.js. Knows no metric names.
 
-Colours of text and grid are set by the page (light and dark); here only the data colours, chosen to be told apart on both
-backgrounds and by colour-blind readers. plotly is imported when the first figure is drawn.
+Figures are built as plain plotly.js JSON: plotly's Python objects check the same properties at a quarter of a second a plot, so
+the tests use them for that (`tests/report/test_figures.py`) and the report does not. Colours of text and grid are set by the
+page, which also brightens the data colours in the dark. Rows carry their curves' names in their title, in the curve's colour,
+instead of a legend: that stays readable on a phone.
 """
 
 from __future__ import annotations
 
+import base64
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from analysis.report.series import Curve, curve_table, thinning_of
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-BLUE, ORANGE, TEAL, PURPLE, GREY, RED = "#3b7dc4", "#d0742a", "#2a9283", "#8f66b8", "#8a929c", "#c9483e"
-PALETTE = (BLUE, ORANGE, TEAL, PURPLE, GREY)
-ROW_HEIGHT_PX = 170
+BLUE, ORANGE, TEAL, PURPLE, GREY, RED = "#3574b8", "#c0651f", "#1f877a", "#8a5fb4", "#757e88", "#c2453b"
+"""report.js knows these and their dark counterparts."""
+PALETTE = (BLUE, ORANGE, TEAL, PURPLE, GREY, RED)
+ROW_HEIGHT_PX = 150
+SMALL = {"size": 12}
+_GAP_PX = 52
 _LOG_SCALE_RATIO = 1e3
+_TITLE_CHARS = 52
+_SPARSE = 40
+
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class Row:
     """One row of a stacked line plot; all its curves share a unit."""
 
     label: str
+    """Shown before the curves' names; "" when they say enough."""
     curves: Sequence[Curve]
     fill_between: bool = False
     """Shade the area between the first two curves (a bracket)."""
@@ -60,122 +68,142 @@ def safe(text: str) -> str:
 
 
 def stacked_plot(
-    title: str,
-    says: str,
-    rows: Sequence[Row],
-    *,
-    max_points: int,
-    window: tuple[int, int] | None = None,
-    note: str = "",
+    title: str, says: str, rows: Sequence[Row], *, max_points: int, window: tuple[int, int] | None = None
 ) -> Plot:
     """Draw line rows over a shared step axis, one under the other; `window` shades a range of steps in every row."""
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(rows=len(rows), cols=1, shared_xaxes=True, vertical_spacing=0.16 / max(len(rows), 2))
-    colour = 0
+    inner_px = len(rows) * ROW_HEIGHT_PX + (len(rows) - 1) * _GAP_PX
+    data: list[Json] = []
+    shapes: list[Json] = []
+    notes: list[Json] = []
+    layout: Json = {
+        "xaxis": {"title": {"text": "training step", "font": SMALL}, "anchor": f"y{len(rows)}".replace("y1", "y")}
+    }
     for number, row in enumerate(rows, start=1):
-        if row.fill_between and len(row.curves) > 1:
-            _add_bracket(figure, row.curves[0].thinned(max_points), row.curves[1].thinned(max_points), number)
-        for entry in row.curves:
-            _add_curve(figure, entry.thinned(max_points), number, PALETTE[colour % len(PALETTE)])
-            colour += 1
-        _add_marks(figure, row, number)
-        _scale_y(figure, row, number)
+        axis = f"y{number}" if number > 1 else "y"
+        top = 1 - (number - 1) * (ROW_HEIGHT_PX + _GAP_PX) / inner_px
+        scale = {"domain": [max(top - ROW_HEIGHT_PX / inner_px, 0), top], "nticks": 5, **_scale(row)}
+        layout[f"yaxis{number}" if number > 1 else "yaxis"] = scale
+        data += _traces(row, number, axis, max_points)
+        notes.append(_row_title(row, number, axis))
+        shapes += [_line(axis, RED, "dash", y=value) for value, _ in row.lines]
+        shapes += [_line(axis, ORANGE, "dot", x=step) for step, _ in row.marks]
+        notes += [_note(axis, label, RED, y=value) for value, label in row.lines]
+        notes += [_note(axis, label, ORANGE, x=step) for step, label in row.marks]
     if window is not None:
-        figure.add_vrect(
-            x0=window[0] - 0.5, x1=window[1] + 0.5, fillcolor=ORANGE, opacity=0.13, line_width=0, layer="below"
+        half = 0.5 if window[0] == window[1] else 0.0
+        ends = {"x0": window[0] - half, "x1": window[1] + half, "y0": 0, "y1": 1, "yref": "paper"}
+        shapes.append(
+            {"type": "rect", **ends, "fillcolor": ORANGE, "opacity": 0.15, "line": {"width": 0}, "layer": "below"}
         )
-    figure.update_xaxes(title_text="training step", row=len(rows), col=1)
+    layout |= {"shapes": shapes, "annotations": notes, "hovermode": "x unified", "hoversubplots": "axis"}
     shown = [entry for row in rows for entry in row.curves]
-    headers, table = curve_table(shown)
-    notes = " ".join(text for text in (note, thinning_of(shown, max_points)) if text)
-    return Plot(
-        title,
-        says,
-        to_json(figure, 70 + ROW_HEIGHT_PX * len(rows) + (60 if len(rows) == 1 else 0)),
-        "",
-        notes,
-        headers,
-        table,
-    )
+    figure = finish(data, layout, inner_px + 92)
+    return Plot(title, says, figure, "", thinning_of(shown, max_points), *curve_table(shown))
 
 
-def to_json(figure: Figure, height_px: int, *, hovermode: str = "x unified") -> str:
-    """Finish a figure with the report's look and give plotly.js JSON, safe inside a script element."""
-    figure.update_layout(
-        template="none",
-        height=height_px,
-        margin={"l": 62, "r": 14, "t": 34, "b": 46},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        hovermode=hovermode,
-        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
-    )
-    figure.update_yaxes(automargin=True, zeroline=False)
-    figure.update_xaxes(zeroline=False)
-    parsed = json.loads(figure.to_json())
-    parsed["layout"].pop("template", None)
-    return json.dumps(parsed, separators=(",", ":")).replace("<", "\\u003c")
+def finish(data: Sequence[Json], layout: Mapping[str, Any], height_px: int) -> str:
+    """Add the report's look to a figure and give plotly.js JSON, safe inside a script element."""
+    calm = {"zeroline": False, "ticks": ""}
+    axes = {
+        key: {**calm, **({"automargin": True} if key.startswith("y") else {}), **value}
+        for key, value in layout.items()
+        if key.startswith(("xaxis", "yaxis"))
+    }
+    look = {
+        "height": height_px,
+        "margin": {"l": 48, "r": 14, "t": 46, "b": 46},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hovermode": "closest",
+        "showlegend": False,
+    }
+    figure = {"data": list(data), "layout": {**look, **layout, **axes}}
+    # `<` could open a tag inside the page's script element; U+2028 and the like are escaped by json itself.
+    return json.dumps(figure, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _add_area(figure: Figure, step_T: np.ndarray, lo_T: np.ndarray, hi_T: np.ndarray, row: int, colour: str) -> None:
-    from plotly.graph_objects import Scatter
-
-    known = ~np.isnan(lo_T) & ~np.isnan(hi_T)
-    outline = Scatter(
-        x=np.concatenate([step_T[known], step_T[known][::-1]]).astype(np.int32),
-        y=np.concatenate([hi_T[known], lo_T[known][::-1]]).astype(np.float32),
-        fill="toself", fillcolor=colour, opacity=0.2, line_width=0, hoverinfo="skip", showlegend=False, mode="lines",
-    )  # fmt: skip
-    figure.add_trace(outline, row=row, col=1)
+def packed(values: np.ndarray) -> Json:
+    """An array as plotly.js reads it from base64: float32 (nan kept) or int32, two dimensions with their shape."""
+    array = values.astype("<i4" if np.issubdtype(values.dtype, np.integer) else "<f4")
+    content: Json = {
+        "dtype": array.dtype.str[1:],
+        "bdata": base64.b64encode(np.ascontiguousarray(array).tobytes()).decode(),
+    }
+    return content if array.ndim == 1 else {**content, "shape": ", ".join(map(str, array.shape))}
 
 
-def _add_bracket(figure: Figure, lower: Curve, upper: Curve, row: int) -> None:
-    steps, at_lower, at_upper = np.intersect1d(lower.step_T, upper.step_T, return_indices=True)
-    _add_area(figure, steps, lower.value_T[at_lower], upper.value_T[at_upper], row, GREY)
+def colorbar(title: str) -> Json:
+    """A thin colour scale with its unit."""
+    return {"title": {"text": title, "font": SMALL}, "thickness": 9, "outlinewidth": 0}
 
 
-def _add_curve(figure: Figure, entry: Curve, row: int, colour: str) -> None:
-    from plotly.graph_objects import Scatter
-
-    step_T = entry.step_T.astype(np.int32)
-    if entry.has_band:
-        _add_area(figure, step_T, entry.lo_T, entry.hi_T, row, colour)
-    sparse = np.count_nonzero(~np.isnan(entry.value_T)) < 40
-    figure.add_trace(
-        Scatter(
-            x=step_T,
-            y=entry.value_T.astype(np.float32),
-            name=safe(entry.label),
-            mode="lines+markers" if sparse else "lines",
-            marker_size=5,
-            line={"color": colour, "width": 1.8},
-            hovertemplate=f"%{{y:.4~g}} {safe(entry.unit)}",
-        ),
-        row=row,
-        col=1,
-    )
+def _colours(row: Row, number: int) -> list[str]:
+    """A single curve takes its row's colour; several start over, so that a row is read by itself."""
+    first = number - 1 if len(row.curves) == 1 else 0
+    return [PALETTE[(first + position) % len(PALETTE)] for position in range(len(row.curves))]
 
 
-def _add_marks(figure: Figure, row: Row, number: int) -> None:
-    for value, label in row.lines:
-        figure.add_hline(
-            y=value, line={"color": RED, "width": 1.4, "dash": "dash"}, row=number, col=1,
-            annotation={"text": safe(label), "font": {"size": 11, "color": RED}}, annotation_position="top right",
-        )  # fmt: skip
-    for step, label in row.marks:
-        figure.add_vline(
-            x=step, line={"color": ORANGE, "width": 1.6, "dash": "dot"}, row=number, col=1,
-            annotation={"text": safe(label), "font": {"size": 11, "color": ORANGE}}, annotation_position="top left",
-        )  # fmt: skip
-
-
-def _scale_y(figure: Figure, row: Row, number: int) -> None:
-    """Title with the unit; a logarithmic axis when a positive curve spans more than three decades (gradient spikes)."""
+def _row_title(row: Row, number: int, axis: str) -> Json:
+    """Row label, curve names in their colours, unit; broken into two lines when long."""
+    pairs = zip(_colours(row, number), row.curves, strict=True)
+    names = [f"<span style='color:{colour}'>{safe(entry.label)}</span>" for colour, entry in pairs]
     unit = row.curves[0].unit if row.curves else ""
-    title = f"{row.label}<br>({unit})" if unit and unit != row.label else row.label
-    figure.update_yaxes(title={"text": title, "font": {"size": 12}}, row=number, col=1)
+    unit = f" ({safe(unit)})" if unit not in ("", row.label, "reward", "norm") else ""
+    half = len(names) // 2 if len(row.label) + sum(len(entry.label) + 3 for entry in row.curves) > _TITLE_CHARS else 0
+    joined = " · ".join(names[:half]) + " ·<br>" + " · ".join(names[half:]) if half else " · ".join(names)
+    text = (f"{safe(row.label)}: " if row.label else "") + joined + unit
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": f"{axis} domain", "y": 1.03, "yanchor": "bottom"}
+    return {"text": text, "showarrow": False, "align": "left", "font": {"size": 12.5}, **place}
+
+
+def _traces(row: Row, number: int, axis: str, max_points: int) -> list[Json]:
+    traces = []
+    shown = [entry.thinned(max_points) for entry in row.curves]
+    if row.fill_between and len(shown) > 1:
+        steps, at_lower, at_upper = np.intersect1d(shown[0].step_T, shown[1].step_T, return_indices=True)
+        traces.append(_area(steps, shown[0].value_T[at_lower], shown[1].value_T[at_upper], axis, GREY))
+    for colour, entry in zip(_colours(row, number), shown, strict=True):
+        if entry.has_band:
+            traces.append(_area(entry.step_T, entry.lo_T, entry.hi_T, axis, colour))
+        sparse = np.count_nonzero(~np.isnan(entry.value_T)) < _SPARSE
+        traces.append(
+            {
+                "type": "scatter", "x": packed(entry.step_T), "y": packed(entry.value_T), "yaxis": axis,
+                "name": safe(entry.label), "mode": "lines+markers" if sparse else "lines", "marker": {"size": 5},
+                "line": {"color": colour, "width": 1.8}, "hovertemplate": f"%{{y:.4~g}} {safe(entry.unit)}",
+            }
+        )  # fmt: skip
+    return traces
+
+
+def _area(step_T: np.ndarray, lo_T: np.ndarray, hi_T: np.ndarray, axis: str, colour: str) -> Json:
+    known = ~np.isnan(lo_T) & ~np.isnan(hi_T)
+    return {
+        "type": "scatter", "mode": "lines", "yaxis": axis, "fill": "toself", "fillcolor": colour, "opacity": 0.2,
+        "x": packed(np.concatenate([step_T[known], step_T[known][::-1]])),
+        "y": packed(np.concatenate([hi_T[known], lo_T[known][::-1]])),
+        "line": {"width": 0}, "hoverinfo": "skip",
+    }  # fmt: skip
+
+
+def _line(axis: str, colour: str, dash: str, *, x: float | None = None, y: float | None = None) -> Json:
+    """A line across the row at a level, or down the row at a step."""
+    stroke = {"type": "line", "line": {"color": colour, "width": 1.4, "dash": dash}}
+    if y is not None:
+        return {**stroke, "xref": "x domain", "x0": 0, "x1": 1, "yref": axis, "y0": y, "y1": y}
+    return {**stroke, "xref": "x", "x0": x, "x1": x, "yref": f"{axis} domain", "y0": 0, "y1": 1}
+
+
+def _note(axis: str, text: str, colour: str, *, x: float | None = None, y: float | None = None) -> Json:
+    font = {"text": safe(text), "showarrow": False, "font": {"size": 11, "color": colour}}
+    if y is not None:
+        return {**font, "xref": "x domain", "x": 1, "xanchor": "right", "yref": axis, "y": y, "yanchor": "bottom"}
+    return {**font, "xref": "x", "x": x, "xanchor": "left", "yref": f"{axis} domain", "y": 1, "yanchor": "top"}
+
+
+def _scale(row: Row) -> Json:
+    """From zero, so that noise does not look like news; logarithmic over more than three decades (gradient spikes)."""
     finite = [entry.value_T[np.isfinite(entry.value_T)] for entry in row.curves]
     values = np.concatenate(finite) if finite else np.array([])
-    if len(values) and values.min() > 0 and values.max() / values.min() > _LOG_SCALE_RATIO and not row.lines:
-        figure.update_yaxes(type="log", title_text=f"{title}, log", row=number, col=1)
+    spiky = len(values) and values.min() > 0 and values.max() / values.min() > _LOG_SCALE_RATIO and not row.lines
+    return {"type": "log"} if spiky else {"rangemode": "tozero"}

@@ -18,7 +18,7 @@ import pyarrow as pa
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from analysis.report import words
+from analysis.report import labels, words
 from analysis.report.draw import Plot
 from analysis.report.page import Budget, Page, build_page, rollouts_per_run
 from analysis.report.viewer import choose, read_turns
@@ -85,7 +85,7 @@ def render(page: Page) -> str:
         register=register,
         style=Markup(style),
         script=Markup(script),
-        plotly_gzip_base64=Markup(_packed_plotly()),  # noqa: S704 (base64)
+        plotly_gzip_base64=Markup(_packed_plotly()),
         hashes=[_script_hash(script), _script_hash(_static("plotly-cartesian.min.js"))],
     )
 
@@ -104,6 +104,10 @@ def _environment() -> Environment:
         number=words.number,
         words=words.words,
         steps=words.steps_text,
+        check_title=words.title_of,
+        label=labels.label,
+        amount=labels.amount,
+        interval=labels.interval,
         one_line=one_line,
         cut=cut,
         figure_json=_figure_json,

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import yaml
+from markupsafe import Markup
 
 from analysis.report.draw import Plot
-from analysis.report.explain import ExplainPage, explain_page
-from analysis.report.figures import finding_plot, run_plots
+from analysis.report.explain import explain_page
+from analysis.report.figures import run_plots
+from analysis.report.finding_plot import finding_plot, names_a_series
 from analysis.report.viewer import EXAMPLES_PER_FINDING, RawTurns, ViewRollout, view_rollouts
-from analysis.report.words import SEVERITY, VERDICTS, Words, count_text, is_normal, words
+from analysis.report.words import SEVERITY, VERDICTS, Words, count_text, is_normal, title_of
 from analysis.result import JSON_SCHEMA_VERSION, InputSummary, Report, RunReport
 from ragen_diag import __version__
 from ragen_diag.findings import Estimate, Finding, Status
@@ -25,7 +27,6 @@ SECTION_STATUSES = (Status.ERROR, Status.FAIL, Status.WARN, Status.INCONCLUSIVE)
 NOTES_PER_RUN = 30
 SKIPPED_SHOWN = 40
 KEY_METRICS = 6
-_STEERING_KEYS = frozenset({"series", "family"})
 _PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "scikit-learn", "ruptures", "plotly")
 
 
@@ -46,9 +47,11 @@ class FindingView:
 
     anchor: str
     finding: Finding
-    page: ExplainPage | None
+    title: str
+    explained: bool
+    """The appendix holds its explain page."""
     evidence: dict[str, Any]
-    """Numbers to show: without the keys that steer the report itself."""
+    """Numbers to show, without the name of the series that is drawn."""
     plot: Plot | None
     shows: list[ViewRollout | str]
     """Rollouts of the viewer, or bare trajectory ids whose text is not in the page."""
@@ -63,7 +66,8 @@ class RunView:
     run: RunReport
     words: Words
     findings: list[FindingView]
-    normal: list[Finding]
+    normal: list[str]
+    """Why values that look broken are right, one line each."""
     skipped: list[Finding]
     passed: list[Finding]
     plots: list[Plot] | None
@@ -73,6 +77,12 @@ class RunView:
     filter_columns: list[str]
     notes: list[str]
     config_yaml: str
+
+    def is_recommended(self, row: dict[str, Any]) -> bool:
+        """Whether a row of the filter table is the recommended setting."""
+        setting = (self.run.filter or {}).get("setting")
+        shared = set(setting) & set(row) if isinstance(setting, dict) else set()
+        return bool(shared) and all(row[key] == setting[key] for key in shared)
 
     @property
     def key_metrics(self) -> list[tuple[str, Estimate]]:
@@ -111,7 +121,7 @@ class Page:
     grid: list[GridRow]
     notes: list[str]
     versions: dict[str, str]
-    pages: dict[str, ExplainPage]
+    pages: dict[str, Markup]
     """Explain pages of the codes that have a section."""
     skipped_shown: int = SKIPPED_SHOWN
 
@@ -119,7 +129,7 @@ class Page:
     def headline(self) -> str:
         """The title of the page: one run's verdict, or how many runs got which."""
         if len(self.runs) == 1:
-            return f"{self.runs[0].run.name}: {self.runs[0].words.headline.lower()}"
+            return self.runs[0].run.name
         counts = Counter(run.words.headline.lower() for run in self.runs)
         return f"{len(self.runs)} runs: " + (
             ", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing to judge"
@@ -195,8 +205,9 @@ def _run_view(number: int, run: RunReport, budget: Budget, max_rollouts: int, tu
         FindingView(
             anchor=f"{anchor}-{finding.code}-{position}",
             finding=finding,
-            page=explain_page(finding.code),
-            evidence={key: value for key, value in finding.evidence.items() if key not in _STEERING_KEYS},
+            title=title_of(finding.code),
+            explained=explain_page(finding.code) is not None,
+            evidence={key: value for key, value in finding.evidence.items() if not names_a_series(run, key, value)},
             plot=finding_plot(run, finding, budget.series_points) if plotted else None,
             shows=[by_id.get(entry, entry) for entry in finding.examples[:EXAMPLES_PER_FINDING]],
             does_not_show=[by_id.get(entry, entry) for entry in finding.counter_examples[:EXAMPLES_PER_FINDING]],
@@ -208,7 +219,9 @@ def _run_view(number: int, run: RunReport, budget: Budget, max_rollouts: int, tu
         run=run,
         words=VERDICTS[run.verdict],
         findings=findings,
-        normal=[finding for finding in run.findings if is_normal(finding) and finding.status is not Status.SKIPPED],
+        normal=[
+            str(line) for finding in run.findings if is_normal(finding) for line in finding.evidence.get("normal", ())
+        ],
         skipped=[finding for finding in judged if finding.status is Status.SKIPPED],
         passed=[finding for finding in judged if finding.status is Status.PASS],
         plots=run_plots(run, budget.series_points) if plotted else None,
@@ -263,9 +276,8 @@ def _grid(runs: list[RunView]) -> list[GridRow]:
                 per_run[position].append((finding, anchors.get(id(finding), "")))
     rows = []
     for code, per_run in outcomes.items():
-        page = explain_page(code)
         limits = next((finding.threshold for found in per_run for finding, _ in found if finding.threshold), {})
-        rows.append(GridRow(code, page.title if page else "", limits, [_cell(found) for found in per_run]))
+        rows.append(GridRow(code, title_of(code), limits, [_cell(found) for found in per_run]))
     return sorted(rows, key=lambda row: (min(SEVERITY.index(cell.status) for cell in row.cells if cell), row.code))
 
 
@@ -305,7 +317,7 @@ def _input_note(entry: InputSummary) -> str:
         if entry.kind == "rollouts"
         else "metrics only, "
     )
-    return f"{entry.path}: read as {words(entry.format)}{version} ({entry.why}); {amount}{count_text(entry.n_steps, 'step')}."
+    return f"{entry.path}: read as {entry.format}{version} ({entry.why}); {amount}{count_text(entry.n_steps, 'step')}."
 
 
 def _versions() -> dict[str, str]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.report.labels import label, unit_of
 from analysis.report.thinning import thin_indices, thinning_note
 from analysis.result import RunReport
-from ragen_diag.metric_names import METRICS
 
 TABLE_ROWS = 16
 
@@ -39,10 +39,8 @@ class Curve:
         )
 
 
-def curve(run: RunReport, name: str, label: str | None = None) -> Curve | None:
+def curve(run: RunReport, name: str, shown_as: str | None = None) -> Curve | None:
     """Find a series: the analyzed one (with intervals) first, else the logged one; None when absent or nowhere measured."""
-    label = label or name.replace("_", " ")
-    unit = METRICS[name].unit if name in METRICS else ""
     if points := run.series.get(name):
         ordered = sorted(points, key=lambda point: point.step)
         columns = [[point.value for point in ordered], [point.lo for point in ordered], [point.hi for point in ordered]]
@@ -57,13 +55,22 @@ def curve(run: RunReport, name: str, label: str | None = None) -> Curve | None:
         lo_T = hi_T = np.full(len(value_T), np.nan)
     else:
         return None
-    return None if np.isnan(value_T).all() else Curve(name, label, unit, step_T, value_T, lo_T, hi_T)
+    return (
+        None
+        if np.isnan(value_T).all()
+        else Curve(name, shown_as or label(name), unit_of(name), step_T, value_T, lo_T, hi_T)
+    )
 
 
-def curves(run: RunReport, names: Sequence[str | tuple[str, str]]) -> list[Curve]:
-    """All present series among `names`, each a name or (name, label)."""
-    pairs = [(entry, None) if isinstance(entry, str) else entry for entry in names]
-    return [found for name, label in pairs if (found := curve(run, name, label)) is not None]
+def curves(run: RunReport, names: Sequence[str]) -> list[Curve]:
+    """All present series among `names`."""
+    return [found for name in names if (found := curve(run, name)) is not None]
+
+
+def plain_curve(step_T: np.ndarray, value_T: np.ndarray, shown_as: str, unit: str = "") -> Curve:
+    """A curve without intervals that is no series of the run."""
+    empty_T = np.full(len(step_T), np.nan)
+    return Curve(shown_as, shown_as, unit, step_T.astype(np.int64), value_T.astype(float), empty_T, empty_T)
 
 
 def thinning_of(shown: Sequence[Curve], max_points: int) -> str:

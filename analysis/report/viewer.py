@@ -25,7 +25,25 @@ from ragen_diag.visible_text import cut, cut_note, visible
 EXAMPLES_PER_FINDING = 3
 MAX_TURNS = 24
 MAX_TEXT_CHARS = 4_000
-_TURN_COLUMNS = ["trajectory_id", "turn", "state_text", "prompt_text", "response_text", "thinking_text", "turn_reward", "return_", "action_valid", "format_valid", "response_truncated", "response_tokens", "advantage", "error", "step", "split", "group_id"]
+_TURN_COLUMNS = [
+    "trajectory_id",
+    "turn",
+    "state_text",
+    "prompt_text",
+    "response_text",
+    "thinking_text",
+    "turn_reward",
+    "return_",
+    "action_valid",
+    "format_valid",
+    "response_truncated",
+    "response_tokens",
+    "advantage",
+    "error",
+    "step",
+    "split",
+    "group_id",
+]
 
 
 class Clip(NamedTuple):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any, NamedTuple
 
-from ragen_diag.findings import Finding, Status, Verdict
+from analysis.detectors.registry import Detector, all_detectors
+from analysis.report.labels import digits
+from ragen_diag.findings import Family, Finding, Status, Verdict
 
 LIST_ITEMS = 12
 
@@ -55,36 +58,40 @@ SEVERITY: tuple[Status, ...] = (
 """Most severe first."""
 
 
+@cache
+def registered_checks() -> dict[str, Detector]:
+    """Every check of this package by code."""
+    return {entry.code: entry for entry in all_detectors()}
+
+
 def is_normal(finding: Finding) -> bool:
-    """Whether a finding only names a zero (or the like) that is as it should be."""
-    return finding.evidence.get("family") == "normal" or finding.code.startswith("NZ")
+    """Whether a finding only names values that look broken and are right."""
+    check = registered_checks().get(finding.code)
+    return check is not None and check.family is Family.NORMAL
+
+
+def title_of(code: str) -> str:
+    """What a check is called; "" for one that is not registered here."""
+    check = registered_checks().get(code)
+    return check.title if check else ""
 
 
 def number(value: Any) -> str:
-    """A value for a person: 'unknown' for None and nan, thousands apart, four significant digits, short lists."""
+    """A value for a person: 'unknown' for None and nan, thousands apart, three significant digits, short lists."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "unknown"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)
+        return digits(value)
     if isinstance(value, float):
-        return _real(value)
+        return digits(value)
     if isinstance(value, dict):
         return " · ".join(f"{words(key)} {number(item)}" for key, item in list(value.items())[:LIST_ITEMS]) or "none"
     if isinstance(value, (list, tuple)):
         more = f" … ({len(value) - LIST_ITEMS} more)" if len(value) > LIST_ITEMS else ""
         return (", ".join(number(item) for item in value[:LIST_ITEMS]) + more) or "none"
     return str(value)
-
-
-def _real(value: float) -> str:
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value == int(value) and abs(value) < 1e15:
-        return number(int(value))
-    text = f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}".replace(",", "\u202f")
-    return text.replace("-", "−", 1)
 
 
 def words(name: str) -> str:

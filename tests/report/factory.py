@@ -35,12 +35,19 @@ def run(kind: str, *, n_steps: int = 200, n_groups: int = 8, group_size: int = 8
     data = RunData(
         name=f"runs/{kind.replace('_', '-')}",
         rollouts=rollouts,
-        series={name: pd.Series(values, index=np.arange(n_steps)) for name, values in _logged(kind, rng, level).items()},
+        series={
+            name: pd.Series(values, index=np.arange(n_steps)) for name, values in _logged(kind, rng, level).items()
+        },
         reward_components=pd.DataFrame(index=rollouts.index),
         texts=_texts(kind, rollouts, n_steps, group_size),
         text_sampling="whole groups of 12 of the steps, 96 rollouts in all",
         cross_scores=[_cross_scores(rng, 0, 1.0), _cross_scores(rng, n_steps - 1, float(level["dependence"][-1]))],
-        config={"algorithm": "grpo", "env": {"name": "frozen_lake", "slip": True}, "learning_rate": 1e-5, "group_size": group_size},
+        config={
+            "algorithm": "grpo",
+            "env": {"name": "frozen_lake", "slip": True},
+            "learning_rate": 1e-5,
+            "group_size": group_size,
+        },
         formats=("ragen_diag",),
         assumptions=["Log-probs are taken at the sampling temperature 1.0, top-p off (from the log)."],
     )
@@ -60,7 +67,12 @@ def run(kind: str, *, n_steps: int = 200, n_groups: int = 8, group_size: int = 8
 
 
 _VERDICTS = {
-    "healthy": (Verdict.HEALTHY, "Reward rises, the reasoning still depends on the prompt, no check failed.", "input_driven", "healthy"),
+    "healthy": (
+        Verdict.HEALTHY,
+        "Reward rises, the reasoning still depends on the prompt, no check failed.",
+        "input_driven",
+        "healthy",
+    ),
     "template_collapse": (
         Verdict.COLLAPSED,
         "Since step 120 the reasoning no longer depends on the prompt while its entropy stayed: template collapse.",
@@ -90,15 +102,25 @@ def _levels(kind: str, time: np.ndarray) -> dict[str, np.ndarray]:
 
     rises = 0.2 + 0.6 * (1 - np.exp(-3 * time))
     if kind == "template_collapse":
-        return {"dependence": 0.05 + 0.85 * falls(0.55), "entropy": 0.95 - 0.05 * time, "success": rises * (0.45 + 0.55 * falls(0.6))}
+        return {
+            "dependence": 0.05 + 0.85 * falls(0.55),
+            "entropy": 0.95 - 0.05 * time,
+            "success": rises * (0.45 + 0.55 * falls(0.6)),
+        }
     if kind == "echo_trap":
-        return {"dependence": 0.1 + 0.8 * falls(0.6), "entropy": 0.15 + 0.85 * falls(0.55), "success": rises * (0.1 + 0.9 * falls(0.65))}
+        return {
+            "dependence": 0.1 + 0.8 * falls(0.6),
+            "entropy": 0.15 + 0.85 * falls(0.55),
+            "success": rises * (0.1 + 0.9 * falls(0.65)),
+        }
     if kind == "broken_pipeline":
         return {"dependence": 0.9 + 0 * time, "entropy": 1.0 + 0 * time, "success": 0.2 + 0 * time}
     return {"dependence": 0.9 - 0.1 * time, "entropy": 1 - 0.25 * time, "success": rises}
 
 
-def _rollouts(kind: str, rng: np.random.Generator, level: dict[str, np.ndarray], n_groups: int, group_size: int) -> pd.DataFrame:
+def _rollouts(
+    kind: str, rng: np.random.Generator, level: dict[str, np.ndarray], n_groups: int, group_size: int
+) -> pd.DataFrame:
     n_steps = len(level["success"])
     n = n_steps * n_groups * group_size
     step = np.repeat(np.arange(n_steps), n_groups * group_size)
@@ -146,12 +168,17 @@ def _series(rng: np.random.Generator, level: dict[str, np.ndarray]) -> dict[str,
 
     def points(values: np.ndarray, half_width: float) -> list[SeriesPoint]:
         noisy = values + rng.normal(0, half_width / 3, n_steps)
-        return [SeriesPoint(step, float(value), float(value - half_width), float(value + half_width)) for step, value in enumerate(noisy)]
+        return [
+            SeriesPoint(step, float(value), float(value - half_width), float(value + half_width))
+            for step, value in enumerate(noisy)
+        ]
 
     dependence, entropy, success = level["dependence"], level["entropy"], level["success"]
     tied = np.clip(1.05 - dependence, 0.05, 0.95)
     series = {
+        "conditional_entropy_nats_per_token": points(1.4 * entropy, 0.05),
         "conditional_entropy_nats": points(1.4 * entropy, 0.05),
+        "normalised_mi": points(dependence, 0.04),
         "mi_lower_nats": points(1.9 * dependence, 0.08),
         "mi_upper_nats": points(2.4 * dependence + 0.05, 0.12),
         "retrieval_accuracy": points(0.125 + 0.8 * dependence, 0.05),
@@ -160,6 +187,8 @@ def _series(rng: np.random.Generator, level: dict[str, np.ndarray]) -> dict[str,
         "success_rate": points(success, 0.03),
         "reward_std_in_group": points(0.42 * dependence, 0.02),
         "zero_variance_share": points(tied, 0.03),
+        "all_wrong_share": points(tied * (1 - success), 0.03),
+        "all_right_share": points(tied * success, 0.03),
         "response_tokens_mean": points(120 + 60 * (1 - dependence), 4),
         "truncated_share": points(0.02 + 0.1 * (1 - dependence), 0.01),
     }
@@ -177,7 +206,9 @@ def _metrics(level: dict[str, np.ndarray], n_groups: int, n_rollouts: int) -> di
     return {
         "success_rate": estimate(success, 0.03, "share", "last 10 steps, cluster bootstrap over prompts"),
         "mi_lower_nats": estimate(1.9 * dependence, 0.1, "nats", "mean(matched − mix), jackknife over prompts"),
-        "conditional_entropy_nats": estimate(1.4 * entropy, 0.04, "nats/token", "−mean log-prob of sampled thinking tokens"),
+        "conditional_entropy_nats_per_token": estimate(
+            1.4 * entropy, 0.04, "nats/token", "−mean log-prob of sampled thinking tokens"
+        ),
         "retrieval_accuracy": estimate(0.125 + 0.8 * dependence, 0.05, "share", "own prompt scores best, chance 0.125"),
         "kl_nats": Estimate(None, None, "nats/token", 0, 0, "no reference log-probs in the log"),
     }
@@ -207,7 +238,9 @@ def _texts(kind: str, rollouts: pd.DataFrame, n_steps: int, group_size: int) -> 
     return rows
 
 
-def _cross_scores(rng: np.random.Generator, step: int, dependence: float, n_prompts: int = 24, per_prompt: int = 4) -> CrossScores:
+def _cross_scores(
+    rng: np.random.Generator, step: int, dependence: float, n_prompts: int = 24, per_prompt: int = 4
+) -> CrossScores:
     own = np.repeat(np.arange(n_prompts), per_prompt)
     topic = np.arange(n_prompts) % 4
     scores = -60 + 4 * rng.normal(size=(len(own), n_prompts)) + 8 * dependence * (topic[own][:, None] == topic)
@@ -232,55 +265,123 @@ def _filter(kind: str) -> dict[str, object] | None:
         return None
     strategies = [("top_p", 0.9), ("top_p", 0.7), ("top_k", 0.5), ("off", None)]
     table = [
-        {"strategy": name, "value": value, "kept_groups_share": 0.9 - 0.2 * place, "expected_snr": 1.4 - 0.15 * abs(place - 1)}
+        {
+            "strategy": name,
+            "value": value,
+            "kept_groups_share": 0.9 - 0.2 * place,
+            "expected_snr": 1.4 - 0.15 * abs(place - 1),
+        }
         for place, (name, value) in enumerate(strategies)
     ]
     setting = {"strategy": "top_p", "value": 0.7}
-    return {"setting": setting, "table": table, "confidence": 0.81, "reasons": ["Best expected gradient SNR in 81 % of bootstrap draws."]}
+    return {
+        "setting": setting,
+        "table": table,
+        "confidence": 0.81,
+        "reasons": ["Best expected gradient SNR in 81 % of bootstrap draws."],
+    }
+
+
+_SOURCE = {"source": "ours, from planted runs"}
 
 
 def _findings(kind: str, data: RunData, n_steps: int) -> list[Finding]:
-    by_text = [row.trajectory_id for row in data.texts]
-    early, late = tuple(by_text[:4]), tuple(by_text[-4:])
-    passed = [Finding(code, Status.PASS, f"{what} stayed within its limits.") for code, what in (("NU01", "Every number"), ("GR01", "Group sizes"))]
-    skipped = [Finding("TU01", Status.SKIPPED, "Tool calls are not logged. Log n_tool_calls per turn.")]
-    normal = [Finding("NZ01", Status.PASS, "Loss is 0 on-policy: one update per batch, so every ratio is 1.", evidence={"family": "normal"})]
+    ids = [row.trajectory_id for row in data.texts]
     window = (int(n_steps * 0.6), n_steps - 1)
-    source = {"source": "our planted runs, docs/checks"}
-    own: dict[str, list[Finding]] = {
-        "healthy": [Finding("ZS01", Status.PASS, "12 % of the groups are tied.", {"frac_tied": 0.12}, {"warn_at": 0.5, "fail_at": 0.8, **source})],
-        "template_collapse": [
-            Finding(
-                "TC01", Status.FAIL, "The reasoning stopped depending on the prompt: retrieval fell from 0.85 to 0.16, chance is 0.13.",
-                {"series": "retrieval_accuracy", "retrieval_start_share": 0.85, "retrieval_end_share": 0.16, "templates": [TEMPLATE, TEMPLATE[:40]]},
-                {"retrieval_accuracy_fail": 0.25, **source}, window, late, early,
-                ("Prompts that hardly differ.",), ("Read three rollouts of different prompts at the end of the run.", "Raise the entropy floor."),
-            ),
-            Finding(
-                "ZS01", Status.WARN, "56 % of the groups are tied at the end, most of them all right.",
-                {"series": ["zero_variance_share"], "frac_tied": 0.56, "n_groups": 640}, {"warn_at": 0.5, "fail_at": 0.8, **source}, window, late, early,
-                ("Prompts that became easy.",), ("Look at truncation first.",),
-            ),
-        ],
-        "echo_trap": [
-            Finding(
-                "ET01", Status.FAIL, "Echo Trap: reward spread fell first, then entropy, then the reward.",
-                {"series": ["reward_std_in_group", "reward_mean"], "onset_steps": {"reward_std_in_group": 92, "conditional_entropy_nats": 104, "reward_mean": 130}, "lead_steps": 38},
-                {"reward_std_in_group_floor": 0.1, **source}, (92, n_steps - 1), late, early, ("A curriculum that got harder.",), ("Restart from step 90 with a filter.",),
-            ),
-            Finding("GN01", Status.FAIL, "The gradient norm reached 61.0, 72 times its median.", {"grad_norm": 61.0}, {"grad_norm_max": 8.5, **source}, (int(n_steps * 0.75),) * 2),
-            Finding("EN01", Status.INCONCLUSIVE, "Entropy and score disagree over the last 20 steps.", {"n_steps": 20}),
-        ],
-        "broken_pipeline": [
-            Finding(
-                "AD01", Status.FAIL, "All 12 800 advantages are exactly 0 although 93 % of the groups have different rewards.",
-                {"frac_mixed_groups": 0.93, "advantage_absmax": 0.0, "series": "grad_norm"}, {"advantage_absmax_must_exceed": 0.0, **source}, (0, n_steps - 1), early, (),
-                ("Advantages logged before they are computed.",), ("Check which id the trainer groups by.",),
-            ),
-            Finding("WM01", Status.ERROR, "The check crashed.", {"traceback": "Traceback (most recent call last):\n  File \"x.py\", line 3\nValueError: boom"}),
-        ],
-    }  # fmt: skip
-    return [*own[kind], *passed, *skipped, *normal]
+    make = {"healthy": _healthy, "template_collapse": _template, "echo_trap": _trap, "broken_pipeline": _broken}[kind]
+    return [
+        *make(n_steps, window, tuple(ids[-4:]), tuple(ids[:4])),
+        Finding("NU01", Status.PASS, "all values of 11 logged metrics are finite"),
+        Finding("GR01", Status.PASS, "every group has 8 rollouts"),
+        Finding("TU01", Status.SKIPPED, "not in this log. To check this, log tool_calls_mean or turns_mean"),
+        Finding("NZ01", Status.PASS, "normal, not a problem", {"normal": ["a loss at or near 0 (on-policy)"]}),
+    ]
+
+
+_Ids = tuple[str, ...]
+_Window = tuple[int, int]
+
+
+def _healthy(n_steps: int, window: _Window, late: _Ids, early: _Ids) -> list[Finding]:
+    limits = {"warn_at": 0.5, "fail_at": 0.8, **_SOURCE}
+    return [Finding("ZS01", Status.PASS, "12% of recent groups are all wrong", {"tied_share": 0.12}, limits)]
+
+
+def _template(n_steps: int, window: _Window, late: _Ids, early: _Ids) -> list[Finding]:
+    collapse = Finding(
+        code="TC01",
+        status=Status.FAIL,
+        claim="the reasoning stopped depending on the prompt: retrieval fell from 0.85 to 0.16, chance is 0.13",
+        evidence={"retrieval_start": 0.85, "retrieval_end": 0.16, "templates": [TEMPLATE, TEMPLATE[:44]]},
+        threshold={"mi_share_low": 0.15, "copied_share": 0.5, **_SOURCE},
+        steps=window,
+        examples=late,
+        counter_examples=early,
+        could_also_be=("prompts that hardly differ",),
+        check_next=("three rollouts of different prompts at the end of the run", "the entropy coefficient"),
+    )
+    tied = Finding(
+        code="ZS02",
+        status=Status.WARN,
+        claim="56% of groups are tied (wrong 20%, right 36%) over 640 groups in the last 40 steps",
+        evidence={"tied_share": 0.56, "n_groups": 640, "wrong_share": 0.2, "right_share": 0.36},
+        threshold={"warn_at": 0.5, "fail_at": 0.8, "sustained_steps": 5, **_SOURCE},
+        steps=window,
+        examples=late,
+        counter_examples=early,
+        could_also_be=("a grader that always says right",),
+        check_next=("harder prompts", "validation on harder tasks"),
+    )
+    return [collapse, tied]
+
+
+def _trap(n_steps: int, window: _Window, late: _Ids, early: _Ids) -> list[Finding]:
+    spike = int(n_steps * 0.75)
+    trap = Finding(
+        code="ET01",
+        status=Status.FAIL,
+        claim="irreversible: the reward's spread turned before the reward, which fell at step 130",
+        evidence={
+            "phase": "irreversible",
+            "turned_at_step": {"reward_std_in_group": 92, "conditional_entropy_nats": 104},
+            "lead_steps": {"reward_std_in_group": 38, "conditional_entropy_nats": 26},
+            "reward_fell_at_step": 130,
+            "gradient_spike_steps": [spike],
+        },
+        threshold={"std_ratio": 0.5, **_SOURCE},
+        steps=(92, n_steps - 1),
+        examples=late,
+        counter_examples=early,
+        check_next=("filter groups by reward variance (`ragen-diag tune`)",),
+    )
+    evidence = {"spike_steps": [spike], "n_spikes": 1, "median_norm": 0.85, "highest_norm": 61.0}
+    gradient = Finding(
+        "GN01",
+        Status.FAIL,
+        "1 gradient spike, up to 61 (normally 0.85)",
+        evidence,
+        {"ratio": 10.0, **_SOURCE},
+        (spike, spike),
+    )
+    entropy = Finding(
+        "HE01", Status.INCONCLUSIVE, "entropy fell while the score is too noisy to judge", {"n_points": 20}
+    )
+    return [trap, gradient, entropy]
+
+
+def _broken(n_steps: int, window: _Window, late: _Ids, early: _Ids) -> list[Finding]:
+    advantages = Finding(
+        code="AD01",
+        status=Status.FAIL,
+        claim="all 12 800 advantages are exactly 0 although 93% of the groups have different rewards",
+        evidence={"zero_share_of_steps": 1.0, "n_steps": n_steps},
+        threshold={"warn_at": 0.2, "fail_at": 0.9, **_SOURCE},
+        steps=(0, n_steps - 1),
+        examples=early,
+        check_next=("which id the trainer groups by",),
+    )
+    trace = 'Traceback (most recent call last):\n  File "weights.py", line 3\nValueError: boom'
+    return [advantages, Finding("WM01", Status.ERROR, "this check crashed (ValueError: boom)", {"traceback": trace})]
 
 
 def _input(entry: RunReport, n_steps: int, n_groups: int) -> InputSummary:

@@ -27,39 +27,38 @@
     return library;
   };
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-  const axesOf = (layout) => Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
-  const colours = (layout) => {
-    const update = { "font.color": css("--text"), "font.family": getComputedStyle(document.body).fontFamily, "font.size": 13,
-      "hoverlabel.bgcolor": css("--surface"), "hoverlabel.bordercolor": css("--line"), "hoverlabel.font.color": css("--text") };
-    for (const axis of axesOf(layout)) { update[`${axis}.gridcolor`] = css("--line"); update[`${axis}.linecolor`] = css("--line"); }
-    return update;
-  };
-  const assign = (layout, update) => {
-    for (const [path, value] of Object.entries(update)) {
-      const keys = path.split("."), last = keys.pop();
-      keys.reduce((node, key) => (node[key] ??= {}), layout)[last] = value;
+  // Data colours of draw.py, brighter on dark ground.
+  const brighter = { "#3574b8": "#6fabe8", "#c0651f": "#ea955a", "#1f877a": "#4fbfae", "#8a5fb4": "#b995e0", "#757e88": "#9aa4af", "#c2453b": "#f07f74" };
+  const figureOf = (place) => {
+    let text = document.getElementById(`${place.id}-data`).textContent;
+    if (isDark()) text = text.replace(/#[0-9a-f]{6}/g, (colour) => brighter[colour] ?? colour);
+    const { data, layout } = JSON.parse(text);
+    layout.font = { color: css("--text"), family: getComputedStyle(document.body).fontFamily, size: 13 };
+    layout.hoverlabel = { bgcolor: css("--surface"), bordercolor: css("--line"), font: { color: css("--text") } };
+    for (const key of Object.keys(layout)) {
+      if (/^[xy]axis\d*$/.test(key)) Object.assign(layout[key], { gridcolor: css("--line"), linecolor: css("--line") });
     }
-    return layout;
+    const narrow = place.clientWidth < 520;
+    if (narrow) Object.assign(layout.margin, { l: 38, r: 8 });
+    const config = { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover",
+      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+    return [data, layout, config];
   };
   const drawn = new Set();
   const draw = async (place) => {
     if (drawn.has(place)) return;
     drawn.add(place);
-    const figure = JSON.parse(document.getElementById(`${place.id}-data`).textContent);
     try {
       const Plotly = await loadPlotly();
-      const narrow = place.clientWidth < 520;
-      if (narrow) { figure.layout.margin.l = 48; figure.layout.margin.r = 6; }
       place.textContent = "";
-      await Plotly.newPlot(place, figure.data, assign(figure.layout, colours(figure.layout)),
-        { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
+      await Plotly.newPlot(place, ...figureOf(place));
       place.dataset.drawn = "yes";
     } catch (error) {
       place.textContent = `This plot could not be drawn here (${error.message}); its numbers are in the table below.`;
     }
   };
   function repaint() {
-    for (const place of drawn) if (place.dataset.drawn) window.Plotly.relayout(place, colours(place.layout));
+    for (const place of drawn) if (place.dataset.drawn) window.Plotly.react(place, ...figureOf(place));
   }
   const places = [...document.querySelectorAll(".plot")];
   const seen = new IntersectionObserver((entries) => {
