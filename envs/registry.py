@@ -45,6 +45,7 @@ BUILTIN = {
     "search_qa": "envs.search_qa:SearchQAEnv",
     "sokoban": "envs.sokoban:SokobanEnv",
     "sudoku": "envs.sudoku:SudokuEnv",
+    "webshop": "envs.webshop:WebShopEnv",
 }
 
 
