@@ -31,6 +31,8 @@ SOLVED_HEADROOM = 0.15
 """A mean reward within this share of the best return leaves the spread no room: its fall is success, not a trap."""
 STD_RATIO = 0.5
 """In-group std at half its baseline is a warning. RAGEN-2 stops at a tenth, long after the reward fell in our planted runs."""
+MIN_LEAD = 3
+"""Steps a signal must turn before the reward's fall to have foretold it; a crash drags spread and entropy with it."""
 SPIKE_WINDOW = 25
 """Steps around the reward's fall in which a gradient spike counts as part of it."""
 
@@ -42,7 +44,7 @@ class Phase(StrEnum):
     EARLY_WARNING = "early_warning"
     """A precursor is confirmed and the reward stands."""
     TRAPPED = "trapped"
-    """The reward fell after (or with) its precursor and has not come back."""
+    """The reward fell after its precursor and has not come back."""
     IRREVERSIBLE = "irreversible"
     """Trapped, and gradient spikes came with the fall."""
     CRASHED = "crashed"
@@ -58,22 +60,24 @@ class Signal:
     """Falls to this share of its baseline."""
     high: float | None
     """Rises to this multiple of its baseline."""
-    leads: bool
+    kind: str
+    """What it is a measure of; two series of one kind are one witness."""
+    leads: bool = True
     """Whether its turn before the fall counts as a precursor; others only confirm."""
 
 
 SIGNALS: dict[str, Signal] = {
-    "reward_std_in_group": Signal(STD_RATIO, None, leads=True),
-    "entropy_nats": Signal(0.4, 1.8, leads=True),
-    "conditional_entropy_nats": Signal(0.4, 1.8, leads=True),
-    "normalised_mi": Signal(0.5, None, leads=True),
-    "text_retrieval_accuracy": Signal(0.5, None, leads=True),
-    "distinct_response_share": Signal(0.5, None, leads=True),
-    "thinking_tokens_mean": Signal(0.4, 3.0, leads=False),
-    "response_tokens_mean": Signal(0.4, 3.0, leads=False),
-    "repetition_share": Signal(None, 2.0, leads=False),
-    "kl_nats": Signal(None, 20.0, leads=False),
-    "clip_fraction": Signal(None, 5.0, leads=False),
+    "reward_std_in_group": Signal(STD_RATIO, None, "spread"),
+    "entropy_nats": Signal(0.4, 1.8, "entropy"),
+    "conditional_entropy_nats": Signal(0.4, 1.8, "entropy"),
+    "normalised_mi": Signal(0.5, None, "dependence"),
+    "text_retrieval_accuracy": Signal(0.5, None, "dependence"),
+    "distinct_response_share": Signal(0.5, None, "diversity"),
+    "thinking_tokens_mean": Signal(0.4, 3.0, "length", leads=False),
+    "response_tokens_mean": Signal(0.4, 3.0, "length", leads=False),
+    "repetition_share": Signal(None, 2.0, "repetition", leads=False),
+    "kl_nats": Signal(None, 20.0, "kl", leads=False),
+    "clip_fraction": Signal(None, 5.0, "clip", leads=False),
 }
 
 
@@ -162,9 +166,12 @@ def _turn(name: str, values: pd.Series, allowed: pd.Series | None) -> Turn | Non
 def _announced(turns: Mapping[str, Turn], fall: Fall | None, reward: pd.Series) -> int | None:
     """Std alone warns; of the other leading signals it takes two, or one while the reward is not rising."""
     steps = [turns["reward_std_in_group"].confirmed_step] if "reward_std_in_group" in turns else []
-    others = sorted(
-        turn.confirmed_step for name, turn in turns.items() if SIGNALS[name].leads and name != "reward_std_in_group"
-    )
+    first_of_kind: dict[str, int] = {}
+    for name, turn in turns.items():
+        kind = SIGNALS[name].kind
+        if SIGNALS[name].leads and kind != "spread":
+            first_of_kind[kind] = min(turn.confirmed_step, first_of_kind.get(kind, turn.confirmed_step))
+    others = sorted(first_of_kind.values())
     if len(others) >= 2:
         steps.append(others[1])
     if others and not _risen(reward, others[0]):
@@ -180,7 +187,8 @@ def _risen(reward: pd.Series, until: int) -> bool:
     if len(before) < MIN_POINTS:
         return False
     start = baseline(before)
-    return bool(np.median(before.to_numpy()[-CONFIRM:]) > start.median + 3 * start.sigma)
+    error = start.sigma * np.sqrt(1 / start.n + 1 / CONFIRM)
+    return bool(before.to_numpy()[-CONFIRM:].mean() > start.median + 2 * error)
 
 
 def _judge(
@@ -199,21 +207,20 @@ def _judge(
     if fall is None or fall.recovered:
         if announced is not None and leading and (fall is None or announced < fall.confirmed_step):
             first = min(leading, key=lambda name: leading[name].confirmed_step)
-            reason = f"{first} turned at step {leading[first].step}, the reward stands"
-            return result(Phase.EARLY_WARNING, reason)
+            stands = "the reward stands" if len(reward) else "no reward in this log says what followed"
+            return result(Phase.EARLY_WARNING, f"{first} turned at step {leading[first].step}, {stands}")
         if not len(reward):
             return result(Phase.INCONCLUSIVE, "no reward in this log, so no fall could be looked for")
         return result(Phase.HEALTHY, f"no lasting turn in {len(watched)} signals; the reward has not fallen for good")
-    before = [name for name, turn in leading.items() if turn.step < fall.step]
-    with_fall = [name for name, turn in leading.items() if turn.step <= fall.confirmed_step + CONFIRM]
-    if not with_fall:
+    before = [name for name, turn in leading.items() if fall.step - turn.step >= MIN_LEAD]
+    if not before:
         seen = ", ".join(watched) or "nothing"
         return result(
-            Phase.CRASHED, f"the reward fell at step {fall.step}; {seen} had not turned, so nothing here foretold it"
+            Phase.CRASHED,
+            f"the reward fell at step {fall.step}; {seen} had not turned before, so nothing here foretold it",
         )
     near = [step for step in spiking if step >= fall.step - SPIKE_WINDOW]
-    order = "before" if before else "together with"
-    reason = f"{', '.join(before or with_fall)} turned {order} the reward, which fell at step {fall.step}"
+    reason = f"{', '.join(before)} turned before the reward, which fell at step {fall.step}"
     if near:
         return result(
             Phase.IRREVERSIBLE, f"{reason}; the gradient spiked at step {near[0]} and the reward has not returned"

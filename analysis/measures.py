@@ -90,7 +90,8 @@ class Measures:
         limits, spread = None, None
         if len(returns):
             limits = (float(returns.min()), float(returns.max()))
-            spread = float(np.subtract(*np.percentile(returns, [95, 5])))
+            # Sparse rewards put both percentiles on one value; their scale is then the range.
+            spread = float(np.subtract(*np.percentile(returns, [95, 5]))) or limits[1] - limits[0]
         estimates = dict(whole_run or {})
         if len(groups):
             estimates = signal_estimates(_last_steps(groups)) | estimates

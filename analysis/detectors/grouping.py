@@ -57,5 +57,6 @@ def grouping(run: RunData, measures: Measures, *, fail_at: float = 0.5, warn_at:
         return Finding(
             "GR01", Status.INCONCLUSIVE, claim, evidence, limit, check_next=("sample two or more rollouts a prompt",)
         )
-    claim = f"{n} groups of {evidence['group_size_min']} to {evidence['group_size_max']} rollouts, one prompt each"
+    size = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
+    claim = f"{n} groups of {size} rollouts, one prompt each"
     return Finding("GR01", Status.PASS, claim, evidence, limit)

@@ -43,7 +43,12 @@ def reward_hack(run: RunData, measures: Measures, *, loss: float = 0.2, gain: fl
             else f"only {true_name} is logged, nothing to hack it with"
         )
         return Finding("FH01", Status.INCONCLUSIVE, why, threshold=limit, check_next=("log the task score apart",))
-    fallen = moved.moved(-1, loss) or _fell_long(true, moved.n)
+    fallen = moved.moved(-1, loss)
+    if not fallen and (since := _last_peak(true)) is not None:
+        # The score rose before it fell: only what rises against the fall itself is a hack.
+        true, fallen = true[true.index >= since], True
+        proxies = {name: values[values.index >= since] for name, values in proxies.items()}
+        moved = shift(true) or moved
     rising = [name for name, values in proxies.items() if (s := shift(values)) is not None and s.moved(+1, gain)]
     # A short log shows ups and downs in between; the ends alone count for a proxy once the true score fell without pause.
     if fallen and moved.n < 8:
@@ -82,9 +87,10 @@ def _true_score(measures: Measures, parts: dict[str, pd.Series]) -> tuple[str, p
     return "", pd.Series(dtype="float64")
 
 
-def _fell_long(true: pd.Series, n: int) -> bool:
-    fall = fall_from_peak(true) if n >= 8 else None
-    return fall is not None and not fall.recovered
+def _last_peak(true: pd.Series) -> int | None:
+    """Step of the peak the true score fell from for good."""
+    fall = fall_from_peak(true)
+    return None if fall is None or fall.recovered else fall.peak_step
 
 
 def _phases(true: pd.Series, measures: Measures) -> list[dict[str, object]]:

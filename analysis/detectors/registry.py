@@ -83,8 +83,10 @@ def run_detectors(run: RunData, measures: Measures | None = None, *, strict: boo
 
 def _run_one(entry: Detector, run: RunData, measures: Measures, strict: bool) -> list[Finding]:
     if entry.needs and not any(_has_all(alternative, run, measures) for alternative in entry.needs.split("|")):
-        wanted = " or ".join(part.strip().replace("+", " with ") for part in entry.needs.split("|"))
-        wanted = wanted.replace("rollouts.", "per-rollout ")
+        alternatives = [" with ".join(map(str.strip, part.split("+"))) for part in entry.needs.split("|")]
+        wanted = ", or ".join(part for part in alternatives if "other:" not in part).replace(
+            "rollouts.", "per-rollout "
+        )
         return [Finding(entry.code, Status.SKIPPED, f"not in this log. To check this, log {wanted}")]
     try:
         # A check that divides by a zero it did not expect must show up as an error, not as a warning on the console.

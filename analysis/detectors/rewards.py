@@ -32,7 +32,7 @@ def component_series(run: RunData, measures: Measures) -> dict[str, pd.Series]:
                 found[str(name)] = means.set_axis(means.index.astype("int64"))
     logged = {name: name.removeprefix("other:") for name in run.series if _LOGGED_PART.match(name)}
     for name, shown in (logged | {name: name for name in SCORE_SERIES}).items():
-        points = finite(run.series.get(name))
+        points = finite(measures.series.get(name))
         if len(points):
             found.setdefault(shown, points)
     return found
@@ -74,7 +74,8 @@ def constant_score(run: RunData, measures: Measures, *, n_points: int = 3) -> Fi
     default = {name: value for name, value in between.items() if not FORMAT_NAME.search(name)}
     flat_format = {name: value for name, value in between.items() if name not in default}
     # Failing every task is the zero-signal checks' business; here it is one part of several that nobody ever earns.
-    never = {name: value for name, value in constant.items() if value <= 0 and name != "reward_mean" and len(parts) > 1}
+    whole = ("reward_mean", "success_rate")
+    never = {name: value for name, value in constant.items() if value <= 0 and name not in whole and len(parts) > 1}
     for suspects, status, what, could in (
         (default, Status.FAIL, "a default after failed parsing, not a score", ("a part that is switched off",)),
         (flat_format, Status.WARN, "the same for every rollout", ("everyone earns it: its weight is the constant",)),

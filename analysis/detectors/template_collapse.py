@@ -102,6 +102,8 @@ def _permutation_p(frame: pd.DataFrame, cluster: np.ndarray, observed: float, se
     """Permute prompts within steps. At least 1 / (N_PERMUTATIONS + 1)."""
     if not np.isfinite(observed):
         return float("nan")
+    if not frame.duplicated(["step", "text"]).any():
+        return 1.0
     generator = np.random.default_rng(seed)
     text = frame.groupby(["step", "text"]).ngroup().to_numpy()
     order = np.argsort(frame["step"].to_numpy(), kind="stable")

@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis.detectors.registry import detector
 from analysis.detectors.windows import SUSTAINED, score, span
-from analysis.echo_trap import SOLVED_HEADROOM, STD_RATIO, EchoTrap, Phase
+from analysis.echo_trap import MIN_LEAD, SOLVED_HEADROOM, STD_RATIO, EchoTrap, Phase
 from analysis.measures import Measures
 from analysis.run_data import RunData
 from analysis.turning_points import CONFIRM, MIN_POINTS, baseline, fall_from_peak, finite, shift, spikes
@@ -101,8 +101,8 @@ def reward_fell(run: RunData, measures: Measures, *, share: float = 0.4) -> Find
         claim = f"{name} dipped at step {fall.step} and came back"
         return Finding("RD01", Status.PASS, claim, evidence, limit)
     turns = trap.turns if trap is not None else {}
-    broken = sorted({turn for turn in turns if turns[turn].confirmed_step >= 0} | set(_broken(measures, fall.step)))
-    before = sorted(turn for turn in turns if turns[turn].step < fall.step)
+    broken = sorted(set(turns) | set(_broken(measures, fall.step)))
+    before = sorted(turn for turn in turns if fall.step - turns[turn].step >= MIN_LEAD)
     evidence |= {"broken_with_it": broken, "turned_before": before}
     steps = (fall.step, int(points.index[-1]))
     claim = f"{name} fell from {fall.peak:.3g} to {fall.level:.3g} at step {fall.step} and has not come back"

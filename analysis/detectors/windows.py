@@ -47,6 +47,8 @@ class Score:
         """The movement in a few words."""
         if self.shift is None:
             return "no score in this log"
+        if self.fall is not None and not self.fall.recovered:
+            return f"{self.name} fell (peak {self.fall.peak:.3g}, now {self.fall.level:.3g}, {self.shift.n} points)"
         verb = "fell" if self.fell else "rose" if self.rose else "stayed"
         return f"{self.name} {verb} ({self.shift.start:.3g} to {self.shift.end:.3g}, {self.shift.n} points)"
 

@@ -80,6 +80,9 @@ def zero_signal(run: RunData, measures: Measures, kind: str, *, warn_at: float =
     status = Status.PASS
     if lower >= warn_at:
         status = Status.FAIL if lower >= fail_at and (n_steps >= SUSTAINED or steps is None) else Status.WARN
+    if kind == "right" and status != Status.PASS and _was_learned(measures):
+        claim = f"solved: {total:.0%} of groups are tied, all right, after a start that had signal; nothing is left to learn here"
+        return Finding(code, Status.PASS, claim, evidence, limit, steps, check_next=check)
     parts = ", ".join(f"{name} {value:.0%}" for name, value in by_kind.items() if value > 0)
     if not n and kind == "constant":
         parts = "the log does not say at which return"
@@ -97,6 +100,12 @@ def zero_signal(run: RunData, measures: Measures, kind: str, *, warn_at: float =
     )
     tied = rollouts["group"].isin(tied_groups) if len(rollouts) else pd.Series(dtype="bool")
     return Finding(code, status, claim, evidence, limit, steps, ids(rollouts[tied]), ids(rollouts[~tied]), could, check)
+
+
+def _was_learned(measures: Measures) -> bool:
+    """The first steps had groups with differing returns: the prompts were not easy, they became so."""
+    shares = finite(measures.series.get("zero_variance_share"))
+    return len(shares) >= 4 * SUSTAINED and float(shares.iloc[:SUSTAINED].mean()) < 0.5
 
 
 _Shares = tuple[float, float, dict[str, float], int, int, tuple[int, int] | None]
