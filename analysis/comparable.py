@@ -32,17 +32,18 @@ def comparable_blocks(cross: CrossScores) -> tuple[list[Block], int]:
     block, no finite score under its own prompt, or no tokens; a column, when no row is left that was sampled under it.
     """
     by_turn = cross.scope == "trajectory"
+    column_R = np.asarray(cross.column_R, dtype=np.int64)
     parts = []
     for turn in np.unique(cross.turn_R) if by_turn else [None]:
-        rows = np.arange(len(cross.column_R)) if turn is None else np.flatnonzero(cross.turn_R == turn)
-        columns = np.unique(cross.column_R[rows])
+        rows = np.arange(len(column_R)) if turn is None else np.flatnonzero(cross.turn_R == turn)
+        columns = np.unique(column_R[rows])
         scores = cross.logprob_sum_RN[np.ix_(rows, columns)]
-        own = np.searchsorted(columns, cross.column_R[rows])
+        own = np.searchsorted(columns, column_R[rows])
         usable = (
             np.isfinite(scores[np.arange(len(own)), own]) & ~np.isnan(scores).any(axis=1) & (cross.tokens_R[rows] > 0)
         )
         rows = rows[usable]
-        columns = np.unique(cross.column_R[rows])
+        columns = np.unique(column_R[rows])
         if len(columns) >= 2:
             parts.append((rows, columns))
     if not parts:
@@ -58,7 +59,7 @@ def comparable_blocks(cross: CrossScores) -> tuple[list[Block], int]:
             Block(
                 score_RN=np.asarray(cross.logprob_sum_RN[np.ix_(rows, columns)], dtype=np.float64),
                 tokens_R=cross.tokens_R[rows],
-                column_R=np.searchsorted(columns, cross.column_R[rows]),
+                column_R=np.searchsorted(columns, column_R[rows]),
                 weights_N=weights / weights.sum(),
                 cluster_N=cluster[start : start + len(columns)],
                 clusters=int(cluster.max()) + 1,

@@ -51,7 +51,7 @@ class Plan:
 def spread_of(pilot: CrossScores, metric: str = "mi_nats") -> Spread:
     """Variance components of `metric` from a measured matrix.
 
-    Raises ValueError for an unknown metric, fewer than MIN_CLUSTERS prompts, or no prompt with two rollouts.
+    Raises ValueError for an unknown metric, or fewer than MIN_CLUSTERS prompts with two rollouts.
     """
     if metric not in METRICS:
         raise ValueError(f"no plan for {metric!r}: one of {', '.join(METRICS)}")
@@ -69,7 +69,7 @@ def spread_of(pilot: CrossScores, metric: str = "mi_nats") -> Spread:
     pseudo = (n_prompts - 1) * replicates[1:]
     deviation_R = values_R - (np.bincount(column_R, weights=values_R) / rows_N)[column_R]
     repeated = rows_N[column_R] >= 2
-    within = float((deviation_R[repeated] ** 2).sum() / (repeated.sum() - (rows_N >= 2).sum()))
+    within = float((deviation_R[repeated] ** 2).sum() / (repeated.sum() - repeats))
     between = float(pseudo.var(ddof=1)) - within * float((1.0 / rows_N).mean())
     gap = bracket_gap(pilot) * n_prompts if metric == "mi_nats" else 0.0
     return Spread(metric, max(between, 0.0), within, gap)
