@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from ragen_diag.config import TrainConfig
-from ragen_diag.errors import RunFolderError
+from ragen_diag.errors import RunFolderError, UsageError
 from ragen_diag.rollout_log import read_metrics, write_metrics, write_step
 from trainer import checkpoints, credit, early_stop, run_folder
 from trainer.batch import make_batch
@@ -273,9 +273,15 @@ def _accelerator(config: TrainConfig, run_dir: Path) -> Accelerator:
 
 
 def _refuse_silent_single_process() -> None:
-    """`accelerate launch --cpu --num_processes N` starts one process that believes to be alone. Raises RunFolderError there."""
-    asked = os.environ.get("ACCELERATE_NUM_PROCESSES") or "1"
-    if int(os.environ.get("WORLD_SIZE", "1")) < int(asked):
-        raise RunFolderError(
-            f"{asked} processes were asked for, but only one was started. Use torchrun --nproc_per_node {asked}."
+    """Raise UsageError where `accelerate launch --cpu --num_processes N` started one process that would train alone.
+
+    Nothing in the environment tells N, so the launcher's command line is read where the system shows it (Linux).
+    """
+    launcher = Path(f"/proc/{os.getppid()}/cmdline")
+    words = launcher.read_bytes().decode(errors="replace").split("\0") if launcher.exists() else []
+    asked = [words[i + 1] for i, word in enumerate(words[:-1]) if word in ("--num_processes", "--num-processes")]
+    if asked and asked[0].isdigit() and int(asked[0]) > int(os.environ.get("WORLD_SIZE", "1")):
+        raise UsageError(
+            f"{asked[0]} processes were asked for, but `accelerate launch --cpu` started one. "
+            f"Use: ACCELERATE_USE_CPU=true torchrun --nproc_per_node {asked[0]} -m ragen_diag train ..."
         )

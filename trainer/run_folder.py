@@ -32,6 +32,9 @@ def claim(run_dir: Path, *, resume: bool) -> Iterator[None]:
 
     The operating system drops the claim when the process dies, however it dies.
     """
+    if int(os.environ.get("RANK", "0")) > 0:  # the first process claims the folder for all
+        yield
+        return
     _check_contents(run_dir, resume=resume)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
