@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ import pandas as pd
 from analysis.echo_trap import EchoTrap, echo_trap
 from analysis.regimes import RegimePath, regime_path
 from analysis.run_data import RunData
+from analysis.score import Score, score_of
 from analysis.snr import group_table, signal_estimates, step_signal
 from ragen_diag.findings import Estimate
 from ragen_diag.metric_names import METRICS
@@ -71,6 +73,11 @@ class Measures:
     """`snr.group_table` of the run; empty for metrics-only logs."""
     echo_trap: EchoTrap | None = None
     regime: RegimePath | None = None
+
+    @cached_property
+    def score(self) -> Score:
+        """How the run's best score moved."""
+        return score_of(self.series)
 
     @classmethod
     def of(

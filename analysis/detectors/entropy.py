@@ -5,9 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.detectors.registry import detector
-from analysis.detectors.windows import Score, score, span
+from analysis.detectors.windows import span
 from analysis.measures import Measures
 from analysis.run_data import RunData
+from analysis.score import Score
 from analysis.turning_points import finite, shift
 from ragen_diag.findings import Family, Finding, Status
 
@@ -40,7 +41,7 @@ def entropy_collapse(run: RunData, measures: Measures, *, ratio: float = 0.3) ->
     moved = shift(points)
     if moved is None or moved.n < 3:
         return Finding("HE01", Status.INCONCLUSIVE, f"{len(points)} entropy points: no trend", threshold=limit)
-    result = score(measures)
+    result = measures.score
     evidence = {
         "series": name,
         "entropy_start": moved.start,
@@ -70,7 +71,7 @@ def entropy_explosion(run: RunData, measures: Measures, *, ratio: float = 1.8) -
     moved = shift(points)
     if moved is None or moved.n < 3:
         return Finding("HE02", Status.INCONCLUSIVE, f"{len(points)} entropy points: no trend", threshold=limit)
-    result = score(measures)
+    result = measures.score
     evidence = {
         "series": name,
         "entropy_start": moved.start,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.detectors.registry import detector
-from analysis.detectors.windows import score, span
+from analysis.detectors.windows import span
 from analysis.measures import Measures
 from analysis.run_data import RunData
 from analysis.turning_points import finite, shift, spikes
@@ -23,7 +23,7 @@ def kl_drift(run: RunData, measures: Measures, *, growth: float = 5.0, floor: fl
     moved = shift(points)
     if moved is None or moved.n < 3:
         return Finding("KL01", Status.INCONCLUSIVE, f"{len(points)} KL points: no trend", threshold=limit)
-    result = score(measures)
+    result = measures.score
     found = [step for step in spikes(points) if float(points.loc[step]) >= floor]
     evidence = {"kl_start_nats": moved.start, "kl_end_nats": moved.end, "n_points": moved.n, "spike_steps": found[:50],
                 **result.evidence()}  # fmt: skip

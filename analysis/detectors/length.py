@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.detectors.registry import detector
-from analysis.detectors.windows import SUSTAINED, ids, recent, recent_rollouts, score, span
+from analysis.detectors.windows import SUSTAINED, ids, recent, recent_rollouts, span
 from analysis.measures import Measures
 from analysis.run_data import RunData
 from analysis.turning_points import finite, shift
@@ -109,7 +109,7 @@ def explosion(run: RunData, measures: Measures, *, ratio: float = 2.0, near_cap:
         return Finding("LT02", Status.INCONCLUSIVE, "one step: no trend", threshold=limit)
     cap = _cap(run, measures)
     grown = moved.moved(+1, ratio - 1) or (cap is not None and moved.moved(+1, 0.25) and moved.end >= near_cap * cap)
-    result = score(measures)
+    result = measures.score
     evidence = {"tokens_start": moved.start, "tokens_end": moved.end, "cap_tokens": cap, **result.evidence()}
     if not grown:
         return Finding("LT02", Status.PASS, f"mean length {moved.start:.0f} to {moved.end:.0f} tokens", evidence, limit)
@@ -140,7 +140,7 @@ def shrinking(run: RunData, measures: Measures, *, ratio: float = 0.6) -> Findin
     moved = shift(points)
     if moved is None:
         return Finding("LT03", Status.INCONCLUSIVE, "one step: no trend", threshold=limit)
-    result = score(measures)
+    result = measures.score
     evidence = {"tokens_start": moved.start, "tokens_end": moved.end, "series": name, **result.evidence()}
     # Two points beyond the first and a halving need no test of every step in between: lengths are means over a batch.
     halved = moved.moved(-1, 1 - ratio) or (

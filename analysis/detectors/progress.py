@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.detectors.registry import detector
-from analysis.detectors.windows import score, span
+from analysis.detectors.windows import span
 from analysis.measures import Measures
 from analysis.run_data import RunData
 from analysis.turning_points import finite, shift
@@ -24,7 +24,7 @@ def no_progress(
     """
     limit = {"n_points": n_points, "kl_left_nats": kl_left, "kl_flat": flat, "source": "ours; trl#3452"}
     kl = finite(measures.series["kl_nats"])
-    result = score(measures)
+    result = measures.score
     moved = shift(kl)
     if result.shift is None or moved is None or min(moved.n, result.shift.n) < n_points:
         return Finding("NP01", Status.INCONCLUSIVE, f"fewer than {n_points} steps with score and KL", threshold=limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.detectors.registry import detector
-from analysis.detectors.windows import recent, score, span
+from analysis.detectors.windows import recent, span
 from analysis.measures import Measures
 from analysis.run_data import RunData
 from analysis.turning_points import shift
@@ -27,7 +27,7 @@ def thinking_validity(run: RunData, measures: Measures, *, warn_at: float = 0.5,
             "TV01", Status.PASS, f"{level:.0%} of recent turns hold closed thinking", evidence, limit, span(points)
         )
     change = f", down from {moved.start:.0%}" if fallen and moved is not None else ""
-    claim = f"only {level:.0%} of recent turns hold closed thinking{change}; {score(measures).words()}"
+    claim = f"only {level:.0%} of recent turns hold closed thinking{change}; {measures.score.words()}"
     could = ("thinking stored elsewhere (`--thinking-tags`, a reasoning field)", "responses cut at the cap (LT01)")
     return Finding("TV01", Status.WARN, claim, evidence, limit, span(points), could_also_be=could,
                    check_next=("responses without thinking", "the format reward"))  # fmt: skip
@@ -49,7 +49,7 @@ def format_validity(run: RunData, measures: Measures, *, drop: float = 0.3) -> F
         return Finding(
             "TV02", Status.PASS, f"{moved.start:.0%} to {moved.end:.0%} of turns follow the format", evidence, limit
         )
-    result = score(measures)
+    result = measures.score
     status = Status.FAIL if result.fell else Status.WARN
     claim = f"turns that follow the format fell from {moved.start:.0%} to {moved.end:.0%}; {result.words()}"
     return Finding(

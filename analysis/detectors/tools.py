@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.detectors.registry import detector
-from analysis.detectors.windows import score, span
+from analysis.detectors.windows import span
 from analysis.measures import Measures
 from analysis.run_data import RunData
 from analysis.turning_points import finite, shift
@@ -31,7 +31,7 @@ def tool_use(run: RunData, measures: Measures, *, ratio: float = 0.3) -> Finding
         gone = moved.start > 3 and moved.end <= 2.05 and moved.moved(-1, 0.2)
     else:
         gone = moved.moved(-1, 1 - ratio)
-    result = score(measures)
+    result = measures.score
     evidence = {"series": name, "start": moved.start, "end": moved.end, "n_points": moved.n, **result.evidence()}
     if not gone:
         claim = f"{name} a rollout: {moved.start:.2g} to {moved.end:.2g}"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.detectors.registry import detector
-from analysis.detectors.windows import SUSTAINED, score, span
+from analysis.detectors.windows import SUSTAINED, span
 from analysis.echo_trap import MIN_LEAD, SOLVED_HEADROOM, STD_RATIO, EchoTrap, Phase
 from analysis.measures import Measures
 from analysis.run_data import RunData
@@ -161,11 +161,9 @@ def gradient_spikes(run: RunData, measures: Measures, *, ratio: float = 5.0, sig
     evidence = {"spike_steps": found[:50], "n_spikes": len(found), "median_norm": float(points.median())}
     if not found:
         raised = shift(points)
-        grown = raised is not None and raised.moved(+1, 4.0) and score(measures).fell
+        grown = raised is not None and raised.moved(+1, 4.0) and measures.score.fell
         if grown and raised is not None:
-            claim = (
-                f"the gradient norm rose from {raised.start:.3g} to {raised.end:.3g} while {score(measures).words()}"
-            )
+            claim = f"the gradient norm rose from {raised.start:.3g} to {raised.end:.3g} while {measures.score.words()}"
             return Finding("GN01", Status.WARN, claim, evidence, limit, span(points))
         return Finding("GN01", Status.PASS, f"no spike in {len(points)} steps", evidence, limit)
     highest = float(points.loc[found].max())
@@ -181,7 +179,7 @@ def gradient_spikes(run: RunData, measures: Measures, *, ratio: float = 5.0, sig
     if fall is not None and not fall.recovered and any(abs(step - fall.step) <= 25 for step in found):
         claim += f"; the reward fell at step {fall.step} and has not come back"
         return Finding("GN01", Status.FAIL, claim, evidence, limit, steps, check_next=check)
-    result = score(measures)
+    result = measures.score
     if len(found) >= 3 or not result.known:
         claim += f"; {result.words()}"
         return Finding("GN01", Status.WARN, claim, evidence, limit, steps, check_next=check)
