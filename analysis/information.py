@@ -67,13 +67,15 @@ def measure_by_turn(
 def population_replicates(cross: CrossScores, name: str) -> np.ndarray:
     """The estimate `name` with all prompts (entry 0) and without each prompt, (1 + Q,): what its jackknife interval is made of.
 
-    Raises ValueError when fewer than two prompts can be compared, KeyError for a name without a population interval.
+    Raises ValueError when fewer than two prompts can be compared or the estimate is withheld.
     """
     blocks, _ = comparable_blocks(cross)
     if not blocks:
         raise ValueError("needs reasonings of at least two different prompts")
     measurement = _Measurement(blocks, exact=_is_policy(cross), note="", seed=0, n_boot=1, n_perm=1)
-    measurement.estimates()
+    withheld = measurement.estimates()[name].method
+    if name not in measurement.replicates:
+        raise ValueError(f"{name}: {withheld}")
     return measurement.replicates[name]
 
 

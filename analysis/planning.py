@@ -16,13 +16,8 @@ from analysis.information import bracket_gap, midpoint_bias, population_replicat
 from analysis.uncertainty import MIN_CLUSTERS
 from ragen_diag.cross_scores import CrossScores
 
-METRICS = (
-    "mi_nats",
-    "mi_lower_nats",
-    "conditional_entropy_nats_per_token",
-    "margin_nats_per_token",
-    "retrieval_accuracy",
-)
+METRICS = ("mi_nats", "conditional_entropy_nats_per_token", "margin_nats_per_token")
+"""Estimates whose truth does not depend on how many prompts compete (the lower end and retrieval do)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +46,20 @@ class Plan:
 def spread_of(pilot: CrossScores, metric: str = "mi_nats") -> Spread:
     """Variance components of `metric` from a measured matrix.
 
-    Raises ValueError for an unknown metric, or fewer than MIN_CLUSTERS prompts with two rollouts.
+    Raises ValueError for an unknown metric, fewer than MIN_CLUSTERS prompts with two rollouts, or a saturated pilot.
     """
     if metric not in METRICS:
         raise ValueError(f"no plan for {metric!r}: one of {', '.join(METRICS)}")
     blocks, _ = comparable_blocks(pilot)
     if len(blocks) != 1:
         raise ValueError("planning needs one comparable set of prompts: use first_turn scores")
-    replicates = population_replicates(pilot, metric)
-    n_prompts = len(replicates) - 1
     values_R, column_R = row_values(pilot, metric), blocks[0].column_R
     rows_N = np.bincount(column_R)
-    if n_prompts < MIN_CLUSTERS or not (rows_N >= 2).any():
-        raise ValueError(
-            f"a pilot needs {MIN_CLUSTERS} prompts, some with two rollouts; this one has {n_prompts} prompts"
-        )
+    repeats = int((rows_N >= 2).sum())
+    if repeats < MIN_CLUSTERS:
+        raise ValueError(f"a pilot needs {MIN_CLUSTERS} prompts with two rollouts each; this one has {repeats}")
+    replicates = population_replicates(pilot, metric)
+    n_prompts = len(replicates) - 1
     pseudo = (n_prompts - 1) * replicates[1:]
     deviation_R = values_R - (np.bincount(column_R, weights=values_R) / rows_N)[column_R]
     repeated = rows_N[column_R] >= 2

@@ -27,7 +27,7 @@ WORLDS = {
     "near saturation": World(slots=6, values=5, copy_prob=0.6),
     "independent": World(slots=4, values=4, copy_prob=0.5, template_share=1.0),
 }
-SIZES = ((32, 4), (32, 16), (64, 8), (128, 4))
+SIZES = ((32, 4), (64, 8), (128, 4))
 SMALL = ((8, 16), (16, 4))
 
 

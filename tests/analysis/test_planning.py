@@ -48,3 +48,8 @@ def test_refuses_a_pilot_without_repeats():
         spread_of(World(slots=6, values=10).draw(16, 1, np.random.default_rng(0)).cross())
     with pytest.raises(ValueError, match="no plan for 'reward'"):
         spread_of(World().draw(16, 2, np.random.default_rng(0)).cross(), "reward")
+
+
+def test_refuses_a_saturated_pilot():
+    with pytest.raises(ValueError, match="mi_nats: insufficient prompts"):
+        spread_of(World(slots=8, values=6, copy_prob=0.9).draw(16, 4, np.random.default_rng(0)).cross())
