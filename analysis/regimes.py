@@ -142,9 +142,7 @@ def regime_path(per_step: Mapping[int, Mapping[str, Estimate]], *, exact: bool =
     named = {step: found for step in sorted(per_step) if (found := mi_share(per_step[step])) is not None}
     if not named:
         return RegimePath((), Regime.UNKNOWN, "input dependence was not measured", "")
-    # One axis for the whole path: switching between MI and retrieval would draw a jump that is not there.
-    counts = [name for name, _ in named.values()]
-    mi_name = max(dict.fromkeys(counts), key=counts.count)
+    mi_name = _axis(named)
     steps = [step for step, (name, _) in named.items() if name == mi_name]
     mi = {step: named[step][1] for step in steps}
     entropy = {step: per_step[step].get("conditional_entropy_nats_per_token") for step in steps}
@@ -159,6 +157,19 @@ def regime_path(per_step: Mapping[int, Mapping[str, Estimate]], *, exact: bool =
     _, entropy_interval = pooled([kept for step in window if (kept := relative[step]) is not None])
     final = classify(mi_interval, entropy_interval)
     return RegimePath(points, final, _reason(final, mi_name, mi_interval, entropy_interval, window), mi_name)
+
+
+def _axis(named: Mapping[int, tuple[str, Estimate]]) -> str:
+    """One measure for the whole path, for switching between two would draw a jump that is not there.
+
+    Cross scores come before text, which is measured at more steps but sees less, unless they stopped before the run's last third.
+    """
+    steps = sorted(named)
+    late = [named[step][0] for step in steps[-max(1, len(steps) // 3) :]]
+    names = [named[step][0] for step in steps]
+    direct = [name for name in late if not name.startswith("text_")]
+    candidates = direct or late
+    return max(dict.fromkeys(candidates), key=names.count)
 
 
 def _seen_at_start(estimates: list[Estimate]) -> bool:
