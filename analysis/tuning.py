@@ -113,7 +113,7 @@ def recommend(
     """
     level = NOISE_PRIOR if noise is None else noise
     groups = group_table(run) if len(run.rollouts) else pd.DataFrame({"n": [], "step": []})
-    groups = groups[groups["n"] >= 2]
+    groups = groups[(groups["n"] >= 2) & np.isfinite(groups["std"] if len(groups) else [])]
     steps = _steps_with_choice(groups)
     if len(steps) < MIN_STEPS:
         why = f"{len(steps)} steps with two or more groups and some difference in reward; {MIN_STEPS} are needed"

@@ -60,7 +60,11 @@ def constant_score(run: RunData, measures: Measures, *, n_points: int = 3) -> Fi
     limit = {"n_points": n_points, "source": "public bug reports; see the page of RW01"}
     parts = {name: _with_validation(name, values, run) for name, values in component_series(run, measures).items()}
     long_enough = {name: values for name, values in parts.items() if len(values) >= n_points}
-    constant = {name: float(values.iloc[0]) for name, values in long_enough.items() if np.ptp(values.to_numpy()) == 0}
+    constant = {
+        name: float(values.iloc[0])
+        for name, values in long_enough.items()
+        if np.ptp(values.to_numpy()) == 0 and not _rollouts_differ(name, run, measures)
+    }
     others = [finite(values) for values in measures.series.values()]
     moving = any(len(values) >= 2 and np.ptp(values.to_numpy()) > 0 for values in others)
     if not long_enough:
@@ -70,15 +74,15 @@ def constant_score(run: RunData, measures: Measures, *, n_points: int = 3) -> Fi
         "n_points": {name: len(parts[name]) for name in constant},
     }
     check = ("print ten scored rollouts with the parsed answer", "what the reward function returns when parsing fails")
-    between = {name: value for name, value in constant.items() if value > 0 and value != 1}
-    default = {name: value for name, value in between.items() if not FORMAT_NAME.search(name)}
-    flat_format = {name: value for name, value in between.items() if name not in default}
+    # A format part that everyone earns is constant at its weight, which is normal; at 0 nobody does.
+    default = {
+        name: value for name, value in constant.items() if value > 0 and value != 1 and not FORMAT_NAME.search(name)
+    }
     # Failing every task is the zero-signal checks' business; here it is one part of several that nobody ever earns.
     whole = ("reward_mean", "success_rate")
     never = {name: value for name, value in constant.items() if value <= 0 and name not in whole and len(parts) > 1}
     for suspects, status, what, could in (
         (default, Status.FAIL, "a default after failed parsing, not a score", ("a part that is switched off",)),
-        (flat_format, Status.WARN, "the same for every rollout", ("everyone earns it: its weight is the constant",)),
         (
             never,
             Status.WARN,
@@ -92,6 +96,14 @@ def constant_score(run: RunData, measures: Measures, *, n_points: int = 3) -> Fi
             claim = f"{named} at every one of {len(points)} points: {what}"
             return Finding("RW01", status, claim, evidence, limit, span(points), could_also_be=could, check_next=check)
     return Finding("RW01", Status.PASS, f"{len(long_enough)} scores vary over the run", evidence, limit)
+
+
+def _rollouts_differ(name: str, run: RunData, measures: Measures) -> bool:
+    """A mean that never moves over rollouts that do (alternating wins, say) is no default."""
+    if name in run.reward_components:
+        return run.reward_components[name].nunique() > 1
+    spread = finite(measures.series.get("reward_std_batch"))
+    return name in ("reward_mean", "success_rate") and len(spread) > 0 and float(spread.max()) > 0
 
 
 @detector("RW02", "rollouts without a score", Family.PIPELINE, "rollouts.trajectory_id")
