@@ -137,13 +137,8 @@ def turns_from_text(prompt: str, response: str) -> list[Turn]:
 
     Bare role lines are only believed when the prompt ends in one, so that prose is never cut.
     """
-    pattern = (
-        _CHATML_TURN
-        if "<|im_start|>" in response
-        else _BARE_TURN
-        if re.search(r"(^|\n)assistant\n\s*(<think>\s*)?$", prompt)
-        else None
-    )
+    bare = prompt.rstrip().removesuffix("<think>").rstrip().endswith(("\nassistant", "<|im_start|>assistant"))
+    pattern = _CHATML_TURN if "<|im_start|>" in response else _BARE_TURN if bare and "\nassistant\n" in response else None
     turns: list[Turn] = []
     start, context, state = 0, prompt, last_user_text(prompt)
     for match in pattern.finditer(response) if pattern else ():
@@ -155,8 +150,12 @@ def turns_from_text(prompt: str, response: str) -> list[Turn]:
 
 def last_user_text(prompt: str) -> str | None:
     """Text of the last user message of a decoded chat prompt; None when it has no role lines."""
-    texts = re.findall(r"(?:^|\n|<\|im_start\|>)user\n(.*?)(?=\nassistant\n|<\|im_end\|>|$)", prompt, re.DOTALL)
-    return texts[-1].strip() if texts else None
+    start = max(prompt.rfind("\nuser\n"), prompt.rfind("<|im_start|>user\n"))
+    if start < 0 and not prompt.startswith("user\n"):
+        return None
+    text = prompt[prompt.index("user\n", max(start, 0)) + len("user\n") :]
+    ends = [end for end in (text.find("\nassistant\n"), text.find("<|im_end|>")) if end >= 0]
+    return text[: min(ends)].strip() if ends else text.strip()
 
 
 def turns_from_messages(conversation: Any, *, prompt: Any = None) -> list[Turn]:

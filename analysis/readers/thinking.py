@@ -7,7 +7,6 @@ searched otherwise: instructions often spell the tags out.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 DEFAULT_TAGS = ("<think>", "</think>")
@@ -17,9 +16,9 @@ _OTHER_MARKUPS = {
     "<reasoning>": "<reasoning> … </reasoning>",
     "<thinking>": "<thinking> … </thinking>",
 }
-_END_OF_TURN = re.compile(
-    r"(?:\s*(?:<\|im_end\|>|<\|endoftext\|>|</s>|<\|eot_id\|>|<\|end_of_text\|>|<end_of_turn>|<\|end\|>|<｜end▁of▁sentence｜>))+\s*$"
-)
+_END_OF_TURN = (
+    "<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>", "<｜end▁of▁sentence｜>",
+)  # fmt: skip
 
 
 class Thinking(NamedTuple):
@@ -34,7 +33,12 @@ class Thinking(NamedTuple):
 
 def strip_end_of_turn(text: str) -> str:
     """Drop end-of-turn tokens at the end, which some writers keep and others skip."""
-    return _END_OF_TURN.sub("", text)
+    stripped = text.rstrip()
+    if not stripped.endswith(_END_OF_TURN):
+        return text
+    while stripped.endswith(_END_OF_TURN):
+        stripped = stripped.removesuffix(next(token for token in _END_OF_TURN if stripped.endswith(token))).rstrip()
+    return stripped
 
 
 def split_thinking(
