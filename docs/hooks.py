@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import click
-import typer.main
+import subprocess
+import sys
+
 from mkdocs.structure.files import File, Files
 
 from ragen_diag import checks, metric_names, rollout_log
-from ragen_diag.cli import app
 
 
 def on_files(files: Files, *, config) -> Files:
@@ -23,20 +23,19 @@ def on_files(files: Files, *, config) -> Files:
     return files
 
 
+COMMANDS = ("", "demo", "train", "eval", "analyze", "tune", "compare", "watch", "show", "convert", "plan", "explain", "doctor", "envs",
+            "envs list", "envs show", "envs play", "envs random", "envs audit")  # fmt: skip
+
+
 def cli_reference() -> str:
-    root = typer.main.get_command(app)
     lines = ["# Command line", "", "Exit codes: 0 nothing at or above the gate · 1 findings at or above `--fail-on` · 2 wrong usage or",
              "config · 3 our own error · 4 nothing readable found · 130 interrupted.", ""]  # fmt: skip
-    for path, command in _commands(root, "ragen-diag"):
-        context = click.Context(command, info_name=path)
-        lines += [f"## {path}", "", "```text", command.get_help(context), "```", ""]
+    for command in COMMANDS:
+        shown = subprocess.run(
+            [sys.executable, "-m", "ragen_diag", *command.split(), "--help"], capture_output=True, text=True, check=True
+        )
+        lines += [f"## ragen-diag {command}".rstrip(), "", "```text", shown.stdout.strip(), "```", ""]
     return "\n".join(lines)
-
-
-def _commands(command: click.Command, path: str):
-    yield path, command
-    for name, child in sorted(getattr(command, "commands", {}).items()):
-        yield from _commands(child, f"{path} {name}")
 
 
 def log_schema() -> str:

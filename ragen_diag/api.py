@@ -8,7 +8,6 @@ report.findings; report.to_frame()
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from dataclasses import dataclass, field
@@ -209,15 +208,20 @@ def train(
     resume: bool = False,
     progress: bool = True,
 ) -> TrainResult:
-    """Train with a preset name, a YAML path or a TrainConfig. Raises ConfigError, RunFolderError or ModelError."""
-    from ragen_diag.config import TrainConfig, load_config, load_filter
+    """Train with a preset name, a YAML path or a TrainConfig. Raises ConfigError, RunFolderError or ModelError.
 
+    overrides, filter_file (as `tune` writes it): applied to a preset or file; a TrainConfig is taken as it is.
+    """
+    from ragen_diag.config import TrainConfig, load_config
+
+    if filter_file is not None and not Path(filter_file).is_file():
+        raise PathNotFound(f"{filter_file}: no such filter file. `ragen-diag tune RUN` writes one.")
     if not isinstance(config, TrainConfig):
-        config = load_config(config, overrides or [])
-    if filter_file is not None:
-        if not Path(filter_file).exists():
-            raise PathNotFound(f"{filter_file}: no such filter file. `ragen-diag tune RUN` writes one.")
-        config = dataclasses.replace(config, filter=load_filter(Path(filter_file)))
+        config = load_config(config, overrides or [], filter_file=filter_file)
+    elif overrides or filter_file:
+        raise UsageError(
+            "overrides and filter_file go with a preset or file; give load_config(...) what you want changed"
+        )
     require_training()
     from trainer.loop import train as run_training
 

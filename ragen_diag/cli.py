@@ -11,8 +11,8 @@ import sys
 import traceback
 from pathlib import Path
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from ragen_diag import __version__, cli_analyze, cli_envs, cli_train
 from ragen_diag.errors import ExitCode, RagenDiagError, UsageError
@@ -73,18 +73,17 @@ def _run(arguments: list[str], debug: bool) -> int:
         check_not_shadowed()
         code = app(arguments, prog_name="ragen-diag", standalone_mode=False)
         return int(code or ExitCode.OK)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return ExitCode.USAGE
-    except click.ClickException as error:
-        error.show(sys.stderr)
+    except TyperException as error:
+        # Usage errors know how to show themselves, with the command's usage line; they write to stderr.
+        show = getattr(error, "show", None)
+        print(f"error: {error.format_message()}", file=sys.stderr) if show is None else show()
         return ExitCode.USAGE
     except RagenDiagError as error:
         if debug:
             traceback.print_exc()
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # `ragen-diag ... | head`: the reader has what it wanted

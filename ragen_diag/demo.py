@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,9 +33,8 @@ def free_folder(wanted: Path) -> Path:
     return folder
 
 
-def _config(preset: str, steps: int | None) -> TrainConfig:
-    config = load_config(preset)
-    return config if steps is None else dataclasses.replace(config, steps=steps)
+def _config(preset: str, steps: int | None, filter_file: Path | None = None) -> TrainConfig:
+    return load_config(preset, [] if steps is None else [f"steps={steps}"], filter_file=filter_file)
 
 
 def _learn(folder: Path, steps: int | None, n_seeds: int) -> Report:
@@ -65,7 +63,7 @@ def _learn(folder: Path, steps: int | None, n_seeds: int) -> Report:
 
     second = folder / "tuned-filter"
     _say(f"3. Train again from the same start with that filter → {second}")
-    api.train(config, second, filter_file=filter_file)
+    api.train(_config("demo", steps, filter_file), second)
     tuned = api.evaluate(second, n_seeds=n_seeds)
 
     _say("4. Compare on the same held-out boards")

@@ -56,7 +56,7 @@ def test_version():
         (["analyze", ".", "--split", "test"], 2, "'train' or 'val'"),
         (["analyze", ".", "--map", "reward"], 2, "KEY=FIELD"),
         (["train", "no-such-preset"], 2, "no-such-preset"),
-        (["train", "demo", "trainer.learnign_rate=1"], 2, "learnign_rate"),
+        (["train", "demo", "optim.learnign_rate=1"], 2, "learnign_rate"),
         (["explain", "ZS1"], 2, "ZS01"),
         (["frobnicate"], 2, "frobnicate"),
         (["compare", "."], 2, "two or more"),
@@ -91,8 +91,11 @@ def test_json_on_stdout_is_pure_json(healthy_run: Path):
 
 WITHOUT_TORCH = """
 import sys
-for name in ("torch", "transformers", "peft", "accelerate"):
-    sys.modules[name] = None  # any import of it fails
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "transformers", "peft", "accelerate"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
 from ragen_diag.cli import main
 main(sys.argv[1:])
 """
@@ -132,7 +135,7 @@ def test_show_tune_compare_and_plan_on_a_native_run(healthy_run: Path, template_
     assert tuned.returncode == 0 and "strategy" in (tmp_path / "filter.yaml").read_text()
     compared = run("compare", str(healthy_run), str(template_run))
     assert "retrieval_accuracy" in compared.stdout
-    assert "nats" in run("plan", "--half-width", "0.3", "--run", str(healthy_run)).stdout
+    assert "nats" in run("plan", "--half-width", "0.3", "--run", str(template_run)).stdout
 
 
 def test_a_torn_step_file_is_counted_and_named(tmp_path: Path, healthy_run: Path):
