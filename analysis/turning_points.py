@@ -169,7 +169,7 @@ def fall_from_peak(series: pd.Series, *, spread: float | None = None, share: flo
     """The fall of a smoothed series from its running peak that lasts to the end, else the first that recovered, or None.
 
     A fall must exceed `share` of what was gained since the baseline (of a quarter of `spread`, if that is more: a run that
-    gained nothing has noise for a peak) and four sigmas of the smoothed noise. spread: range of single values, such as
+    gained nothing has noise for a peak) and five sigmas of the smoothed noise (a running peak is itself some two sigmas high). spread: range of single values, such as
     p95 - p5 of the returns; default: the size of the peak itself.
     """
     points = finite(series)
@@ -180,7 +180,7 @@ def fall_from_peak(series: pd.Series, *, spread: float | None = None, share: flo
     peak = np.maximum.accumulate(np.where(np.arange(len(level)) >= 2, level, -np.inf))
     peak[:2] = level[:2]
     width = np.abs(peak) if spread is None or not np.isfinite(spread) else np.full(len(peak), spread)
-    needed = np.maximum(share * np.maximum(peak - start.median, 0.25 * width), 4 * noise_sigma(points.to_numpy()) / 1.8)
+    needed = np.maximum(share * np.maximum(peak - start.median, 0.25 * width), 5 * noise_sigma(points.to_numpy()) / 1.8)
     below = level <= peak - needed - 1e-12
     begin = first_run(below)
     if begin is None:
