@@ -38,6 +38,7 @@ _VERDICT_STYLE = {
     Verdict.INCONCLUSIVE: "bold",
 }
 _STATUS_STYLE = {Status.ERROR: "magenta", Status.FAIL: "red", Status.WARN: "yellow"}
+_PIPE_COLUMNS = 160
 _INDENT = "  "
 
 
@@ -197,7 +198,11 @@ def print_comparison(comparison: Comparison, *, file: TextIO | Console | None = 
 
 
 def _console(file: TextIO | Console | None) -> Console:
-    return file if isinstance(file, Console) else Console(file=file or sys.stdout, highlight=False)
+    """A console of the terminal's width, or a wide one for pipes and files, where nothing should wrap."""
+    if isinstance(file, Console):
+        return file
+    file = file or sys.stdout
+    return Console(file=file, highlight=False, width=None if file.isatty() else _PIPE_COLUMNS)
 
 
 def _table(*headers: str) -> Table:

@@ -11,6 +11,7 @@ from analysis.run_data import TextRow
 
 WORDS = 5
 """Words of a phrase: shorter ones are everyday language."""
+QUARTERS = 4
 MIN_PROMPTS = 4
 MIN_SHARE = 0.5
 _MAX_TEXT_CHARS = 4_000
@@ -25,21 +26,20 @@ class Segment(NamedTuple):
 
 
 class SharedPhrases:
-    """Word 5-grams found in the thinking of at least half of the prompts (and at least four of them)."""
+    """Word 5-grams found in the thinking of at least half of the prompts (and four of them) in some quarter of the run.
+
+    By quarters, because a template appears when the policy collapses, and prompts may never come back.
+    """
 
     def __init__(self, texts: Iterable[TextRow]) -> None:
-        prompts_of: dict[tuple[str, ...], set[int]] = defaultdict(set)
-        prompts: set[int] = set()
-        for row in texts:
-            words = [word.lower() for word in _WORD.findall(row.thinking_text[:_MAX_TEXT_CHARS])]
-            if len(words) < WORDS:
-                continue
-            prompts.add(row.prompt)
-            for start in range(len(words) - WORDS + 1):
-                prompts_of[tuple(words[start : start + WORDS])].add(row.prompt)
-        self.n_prompts = len(prompts)
-        needed = max(MIN_PROMPTS, MIN_SHARE * self.n_prompts)
-        self._shared = {phrase for phrase, found in prompts_of.items() if len(found) >= needed}
+        rows = list(texts)
+        steps = sorted({row.step for row in rows if row.step is not None})
+        quarter_of = {step: position * QUARTERS // len(steps) for position, step in enumerate(steps)}
+        self._shared: set[tuple[str, ...]] = set()
+        for quarter in range(QUARTERS):
+            self._shared |= _shared(
+                [row for row in rows if (quarter_of[row.step] if row.step is not None else 0) == quarter]
+            )
 
     def __bool__(self) -> bool:
         return bool(self._shared)
@@ -63,6 +63,20 @@ class SharedPhrases:
         if end < len(text):
             _append(segments, text[end:], False)
         return segments
+
+
+def _shared(rows: Iterable[TextRow]) -> set[tuple[str, ...]]:
+    prompts_of: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    prompts: set[int] = set()
+    for row in rows:
+        words = [word.lower() for word in _WORD.findall(row.thinking_text[:_MAX_TEXT_CHARS])]
+        if len(words) < WORDS:
+            continue
+        prompts.add(row.prompt)
+        for start in range(len(words) - WORDS + 1):
+            prompts_of[tuple(words[start : start + WORDS])].add(row.prompt)
+    needed = max(MIN_PROMPTS, MIN_SHARE * len(prompts))
+    return {phrase for phrase, found in prompts_of.items() if len(found) >= needed}
 
 
 def _append(segments: list[Segment], text: str, shared: bool) -> None:

@@ -181,7 +181,11 @@ def view_rollouts(
     phrases = SharedPhrases(run.data.texts)
     texts = {row.trajectory_id: row for row in run.data.texts if row.trajectory_id in chosen}
     frame = run.data.rollouts
-    facts = frame[frame["trajectory_id"].isin(list(chosen))].drop_duplicates("trajectory_id").set_index("trajectory_id")
+    facts = (
+        frame[frame["trajectory_id"].isin([name for name in chosen if _storable(name)])]
+        .drop_duplicates("trajectory_id")
+        .set_index("trajectory_id")
+    )
     views = []
     for trajectory_id, reasons in chosen.items():
         row = facts.loc[trajectory_id] if trajectory_id in facts.index else None
@@ -198,6 +202,11 @@ def view_rollouts(
     for position, view in enumerate(views):
         view.anchor = f"{prefix}-{position}"
     return views
+
+
+def _storable(name: str) -> bool:
+    """Arrow holds UTF-8 only; an id with a lone surrogate cannot be in any of its columns."""
+    return name.encode("utf-8", errors="ignore").decode("utf-8") == name
 
 
 def _facts(trajectory_id: str, row: pd.Series | None, text: TextRow | None, reasons: list[str]) -> ViewRollout:
@@ -233,7 +242,7 @@ def _facts(trajectory_id: str, row: pd.Series | None, text: TextRow | None, reas
 def read_turns(tables: Iterable[pa.Table], wanted: Collection[str]) -> RawTurns:
     """Stream a log once and keep the turns of the wanted trajectories, at most MAX_TURNS of each."""
     found: RawTurns = {}
-    values = pa.array(sorted(wanted), type=pa.string())
+    values = pa.array(sorted(name for name in wanted if _storable(name)), type=pa.string())
     for table in tables:
         rows = table.select([name for name in _TURN_COLUMNS if name in table.column_names])
         for row in rows.filter(pc.is_in(rows["trajectory_id"], value_set=values)).to_pylist():

@@ -40,7 +40,7 @@ def run(kind: str, *, n_steps: int = 200, n_groups: int = 8, group_size: int = 8
         },
         reward_components=pd.DataFrame(index=rollouts.index),
         texts=_texts(kind, rollouts, n_steps, group_size),
-        text_sampling="whole groups of 12 of the steps, 96 rollouts in all",
+        text_sampling="whole groups of 24 of the steps, 192 rollouts in all",
         cross_scores=[_cross_scores(rng, 0, 1.0), _cross_scores(rng, n_steps - 1, float(level["dependence"][-1]))],
         config={
             "algorithm": "grpo",
@@ -216,8 +216,10 @@ def _metrics(level: dict[str, np.ndarray], n_groups: int, n_rollouts: int) -> di
 
 def _texts(kind: str, rollouts: pd.DataFrame, n_steps: int, group_size: int) -> list[TextRow]:
     rows = []
-    for step in np.unique(np.linspace(0, n_steps - 1, 12).astype(int)):
-        for row in rollouts[rollouts["step"] == step].head(group_size).itertuples():
+    for step in np.unique(np.linspace(0, n_steps - 1, 24).astype(int)):
+        at_step = rollouts[rollouts["step"] == step]
+        place = int(step) * 7 % max(len(at_step) // group_size, 1) * group_size
+        for row in at_step.iloc[place : place + group_size].itertuples():
             room = ROOMS[row.prompt % len(ROOMS)]
             own = f"The goal is {row.prompt % 3 + 1} right and {row.prompt % 4} down, there is a hole by the {room}, so I go around it"
             templated = kind == "template_collapse" and step > n_steps // 2
