@@ -42,7 +42,7 @@ class ModelScorer:
     ) -> None:
         try:
             import torch
-            from transformers import AutoModelForCausalLM, AutoTokenizer
+            from transformers import AutoModelForCausalLM
         except ImportError as error:
             raise MissingExtra.of("transformers", "train", "Scoring with a language model") from error
         from analysis.scoring.cross_scorer import CrossScorer
@@ -50,7 +50,7 @@ class ModelScorer:
         self.name = name or path
         try:
             model = AutoModelForCausalLM.from_pretrained(path)
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(path)
+            self.tokenizer: Any = _load_tokenizer(path)
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise ModelError(
@@ -79,6 +79,21 @@ class ModelScorer:
     ) -> np.ndarray:
         """See CrossScorer.score."""
         return self._scorer.score(prompts, reasonings, pairs_RN=pairs_RN, progress=progress)
+
+
+def _load_tokenizer(path: str) -> Any:
+    """The tokenizer saved beside a model.
+
+    AutoTokenizer picks a class by the model's type and may then ignore a tokenizer.json of another kind, encoding every text as
+    nothing; the generic class reads such a file as it is. Raises ValueError when neither encodes text.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    for kind in (AutoTokenizer, PreTrainedTokenizerFast):
+        tokenizer = kind.from_pretrained(path)
+        if tokenizer("a b", add_special_tokens=False)["input_ids"]:
+            return tokenizer
+    raise ValueError("its tokenizer encodes text as no tokens")
 
 
 def load_scorer(spec: str) -> TextScorer:
