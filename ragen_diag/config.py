@@ -1,7 +1,8 @@
 """What a training run can be told, checked before anything starts. Loads no torch.
 
-A configuration is a YAML file over the defaults below, plus `section.key=value` overrides. Every problem is found and reported at once.
-The resolved configuration is saved as the run's `run.yaml`, which is itself a valid configuration. Not for command-line options.
+A configuration is a YAML file over the defaults below, plus `section.key=value` overrides. Every problem is found and
+reported at once. The resolved configuration is saved as the run's `run.yaml`, which is itself a valid configuration.
+Not for command-line options.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ModelConfig:
     """`lora` trains adapters on frozen weights (the reference is then the base itself); `full` trains everything."""
     lora_rank: int = 32
     """Rank of the adapters; memory and capacity grow with it."""
-    lora_alpha: float = 32.0
+    lora_alpha: int = 32
     """Adapters are scaled by alpha / rank."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third slower."""
@@ -278,7 +279,8 @@ def load_config(
 ) -> TrainConfig:
     """Read a preset name, YAML file, run folder or run.yaml (None: defaults), apply `key=value` overrides, and check everything.
 
-    filter_file: a filter.yaml that replaces the `filter` section, as `filter.file` does. Raises ConfigError that lists every problem.
+    filter_file: a filter.yaml that replaces the `filter` section, as `filter.file` does. Raises ConfigError that lists
+    every problem.
     """
     problems: list[str] = []
     data = _read_source(source) if source is not None else {}

@@ -27,7 +27,7 @@ _ANY_SIGN = {"rollout.format_penalty"}
 
 
 def build(cls: Any, data: Mapping[str, Any], where: str, problems: list[str], root: Any = None) -> Any:
-    """An instance of a configuration class from nested mappings; what does not fit is noted in `problems` with its dotted name."""
+    """A configuration from nested mappings; what does not fit is noted in `problems` with its dotted name."""
     root = root or cls
     hints = typing.get_type_hints(cls)
     values = {}

@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=2 python scripts/make_tiny_model.py --out ragen_diag/tiny_model
 
-A byte-level BPE tokenizer is trained on the environments' prompts; a small Llama is then trained by imitation on noisy expert traces.
-Everything follows from --seed. The traces use seeds far from those of training (10000 and up) and validation (123 and up).
+A byte-level BPE tokenizer is trained on the environments' prompts; a small Llama is then trained by imitation on noisy
+expert traces. Everything follows from --seed. The traces use seeds far from those of training (10000 and up) and
+validation (123 and up).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from envs import registry
 from envs.text_env import TextEnv
@@ -38,8 +39,9 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n"
     "{% if enable_thinking is defined and not enable_thinking %}<answer>{% else %}<think>{% endif %}{% endif %}"
 )
-# Coordinates, digits, grid symbols and the action separator are tokens of their own; so are the passages of a prompt that never change
-# (`fixed_passages`), which makes prompts several times shorter. Everything else is byte-level BPE over words.
+# Coordinates, digits, grid symbols and the action separator are tokens of their own; so are the passages of a prompt
+# that never change (`fixed_passages`), which makes prompts several times shorter. Everything else is byte-level BPE
+# over words.
 ALONE = r"\(\d, \d\)|[0-9_#√]|\s*\|\|\s*"
 WORD = r" ?[A-Za-z]+|\s+|[^A-Za-z\s]"
 
@@ -65,8 +67,8 @@ class Phase:
     """Probability that a move is drawn at random instead of from the expert's plan."""
 
 
-# Short and clean traces first, from which words and directions are learnt quickly; then whole noisy episodes, so that the warm start
-# is a poor player that knows better, and reinforcement learning has something to improve.
+# Short and clean traces first, from which words and directions are learnt quickly; then whole noisy episodes, so that
+# the warm start is a poor player that knows better, and reinforcement learning has something to improve.
 PHASES = "1:500:64:0.3,5:140:40:0.75"
 TASKS = (
     Task("frozen_lake:no_slip", {"observation_format": "coord"}, 0.84),
@@ -75,8 +77,8 @@ TASKS = (
     Task("bandit", {}, 0.04),
 )
 THOUGHTS = (
-    " I am at, goal Player Goal From to, so is up down left right and of : . Avoid, box, target. Box. Push it then Up Down Left Right,"
-    " I choose it, it looks better. pays more on average, so I choose it."
+    " I am at, goal Player Goal From to, so is up down left right and of : . Avoid, box, target. Box. Push it then Up Down"
+    " Left Right, I choose it, it looks better. pays more on average, so I choose it."
 )
 CELLS = [f"({row}, {column})" for row in range(8) for column in range(8)]
 
@@ -281,7 +283,9 @@ def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalL
     return LlamaForCausalLM(config)
 
 
-def imitate(model: LlamaForCausalLM, tasks: tuple[Task, ...], chat: ChatFormat, phases: list[Phase], lr: float, seed: int) -> float:
+def imitate(
+    model: LlamaForCausalLM, tasks: tuple[Task, ...], chat: ChatFormat, phases: list[Phase], lr: float, seed: int
+) -> float:
     """Cross-entropy on replies, one learning-rate cycle over all phases; returns the mean loss of the last 50 steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.01)
     steps = sum(phase.steps for phase in phases)
@@ -300,7 +304,10 @@ def imitate(model: LlamaForCausalLM, tasks: tuple[Task, ...], chat: ChatFormat, 
             schedule.step()
             losses.append(loss.item())
             if len(losses) % 25 == 0:
-                print(f"step {len(losses):4d}  loss {np.mean(losses[-25:]):.3f}  {time.monotonic() - began:.0f} s", flush=True)
+                print(
+                    f"step {len(losses):4d}  loss {np.mean(losses[-25:]):.3f}  {time.monotonic() - began:.0f} s",
+                    flush=True,
+                )
     return float(np.mean(losses[-50:]))
 
 

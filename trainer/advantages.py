@@ -1,8 +1,9 @@
 """How much better than expected was it: advantages from rewards. Pure functions of tensors and masks, no model, no configuration.
 
-Shapes: B sequences, T positions. `mask_BT` is 1 on tokens the policy chose; positions between turns (observations) are 0 and are
-stepped over. Group ids are integers, equal for rollouts of one prompt. Names follow verl v0.6.1 (`core_algos.py`), whose numbers these
-functions reproduce; where its multi-turn behaviour would lose credit, the deviation is an argument and said so.
+Shapes: B sequences, T positions. `mask_BT` is 1 on tokens the policy chose; positions between turns (observations) are
+0 and are stepped over. Group ids are integers, equal for rollouts of one prompt. Names follow verl v0.6.1
+(`core_algos.py`), whose numbers these functions reproduce; where its multi-turn behaviour would lose credit, the
+deviation is an argument and said so.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def reinforce_pp(
 ) -> tuple[Tensor, Tensor]:
     """REINFORCE++: discounted reward-to-go, whitened over the batch; returns (advantages, returns), both (B, T).
 
-    reset_at_gaps: verl's behaviour, where the return starts afresh at every position outside the mask, so that in a conversation of
+    reset_at_gaps: verl's behaviour, where the return starts afresh at every position outside the mask, so that in a talk of
     several turns only the last turn earns a final reward. The trainer leaves it off: positions outside the mask are stepped over.
     Source: arXiv:2501.03262.
     """
@@ -118,10 +119,10 @@ def bi_level_gae(
 ) -> tuple[Tensor, Tensor]:
     """GAE over turns, whose result is the reward of a GAE over the tokens inside each turn; returns (advantages, returns).
 
-    turn_end_BT: 1 on the last chosen token of each turn, whatever its reward (RAGEN takes positions with non-zero reward, and so loses
-    turns that earn nothing). At turn ends with rewards r_i and values V_i: delta_i = r_i + g V_{i+1} - V_i, A_i = delta_i + g lam A_{i+1};
-    A_i + V_i then stands in for the reward of the turn's last token, after which nothing follows.
-    Source: RAGEN (VAGEN), `core_algos.py` at 20daedc, lines 128-230.
+    turn_end_BT: 1 on the last chosen token of each turn, whatever its reward (RAGEN takes positions with non-zero
+    reward, and so loses turns that earn nothing). At turn ends with rewards r_i and values V_i: delta_i = r_i + g
+    V_{i+1} - V_i, A_i = delta_i + g lam A_{i+1}; A_i + V_i then stands in for the reward of the turn's last token,
+    after which nothing follows. Source: RAGEN (VAGEN), `core_algos.py` at 20daedc, lines 128-230.
     """
     turn_rewards_BT = rewards_BT.clone()
     for row in range(rewards_BT.shape[0]):
@@ -148,7 +149,9 @@ def bi_level_gae(
 def turn_wise(
     turn_rewards: Sequence[Sequence[float]], group: Sequence[int], *, by_std: bool = True
 ) -> list[list[float]]:
-    """Credit per turn: the rewards from a turn on, compared with the same turn of the prompt's other rollouts; one list per rollout.
+    """Credit per turn:
+
+    the rewards from a turn on, compared with the same turn of the prompt's other rollouts; one list per rollout.
 
     A turn that no other rollout of the group reached has no comparison and gets 0.
     """

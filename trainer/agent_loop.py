@@ -1,4 +1,7 @@
-"""Playing rollouts: prompt, sample, parse, act, turn by turn, for a whole batch at once. Not for groups and seeds (`rollout.py`)."""
+"""Playing rollouts:
+
+prompt, sample, parse, act, turn by turn, for a whole batch at once. Not for groups and seeds (`rollout.py`).
+"""
 
 from __future__ import annotations
 

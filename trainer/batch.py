@@ -1,7 +1,8 @@
 """Rollouts as padded tensors to train on. Not for credit (`credit.py`) or updates (`update.py`).
 
-A sample is one token sequence with the tokens the policy chose in it. As long as a turn's prompt continues the turn before, id for id,
-they share a sample (`full` context: one sample per rollout); a rewritten prompt (`window`, `single_turn`) starts a new one.
+A sample is one token sequence with the tokens the policy chose in it. As long as a turn's prompt continues the turn
+before, id for id, they share a sample (`full` context: one sample per rollout); a rewritten prompt (`window`,
+`single_turn`) starts a new one.
 """
 
 from __future__ import annotations

@@ -128,5 +128,5 @@ def _from_token_rewards(batch: Batch, rewards_BT: Tensor, values_BT: Tensor | No
             gamma=config.gamma,
             lam=config.lam,
             high_level_gamma=config.high_level_gamma,
-        )  # fmt: skip
+        )
     )

@@ -28,8 +28,9 @@ def first_turn_scores(
 ) -> CrossScores | None:
     """Score the first reasonings of a step under each other's prompts; None when no rollout thought anything.
 
-    policy: a causal LM whose adapters are switched on. Scores are those of the tempered distribution that was sampled from;
-    a top-p or top-k restriction cannot be scored (a foreign token would have log-prob minus infinity) and is left out.
+    policy: a causal LM, or a PEFT model whose adapters are switched on. Scores are those of the tempered distribution
+    that was sampled from; a top-p or top-k restriction cannot be scored (a foreign token would have log-prob minus
+    infinity) and is left out.
     """
     turns = []
     for trajectory in trajectories:

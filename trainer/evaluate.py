@@ -35,8 +35,9 @@ def evaluate(
     """Success of `model` on seeds first_seed .. first_seed + n_seeds - 1, n_rollouts each.
 
     model: a run folder (its newest checkpoint), a checkpoint folder, a model folder or hub name, `tiny`, or `random`.
-    env, env_options: default to those of the run, or of `config`, or of the demo preset. temperature: defaults to the run's validation
-    temperature. run_dir: a new folder for the rollouts as a log. Raises ModelError, ConfigError or RunFolderError.
+    env, env_options: default to those of the run, or of `config`, or of the demo preset. temperature: defaults to the
+    run's validation temperature. run_dir: a new folder for the rollouts as a log. Raises ModelError, ConfigError or
+    RunFolderError.
     """
     config, checkpoint = _resolve(str(model), config)
     if env is not None and env != config.env.name:

@@ -1,4 +1,7 @@
-"""The StarPO loop: roll out, diagnose, filter, credit, update, log; step after step. What each verb means stands in its own file."""
+"""The StarPO loop:
+
+roll out, diagnose, filter, credit, update, log; step after step. What each verb means stands in its own file.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +163,8 @@ class Trainer:
         for at in [mine] if accelerator.num_processes == 1 else [[index] for index in mine]:
             if at:
                 played += self.engine.collect(
-                    loop, [seeds[i] for i in at], group_size=group_size, split=split, first_group=first_group + at[0], version=self._version(split)
+                    loop, [seeds[i] for i in at], group_size=group_size, split=split, first_group=first_group + at[0],
+                    version=self._version(split)
                 )  # fmt: skip
         if accelerator.num_processes > 1:
             played = gather_object(played)
@@ -179,7 +183,7 @@ class Trainer:
         ):
             return {}
         scores = first_turn_scores(
-            trajectories, self.agent.policy.causal_lm, self.agent.tokenizer, self.config.diagnostics,
+            trajectories, self.agent.policy.model, self.agent.tokenizer, self.config.diagnostics,
             step=step, split=split, temperature=self.settings.temperature,
         )  # fmt: skip
         if scores is None:

@@ -1,7 +1,9 @@
-"""What is minimised: token losses, KL forms and their aggregation. Pure functions of tensors and masks, no model, no configuration.
+"""What is minimised:
 
-A loss is always sum(weights_BT * token_loss_BT), and the weights come from the whole mini-batch: adding up micro-batches of any size
-gives the same number and the same gradient. Numbers agree with verl v0.6.1 (`core_algos.py`).
+token losses, KL forms and their aggregation. Pure functions of tensors and masks, no model, no configuration.
+
+A loss is always sum(weights_BT * token_loss_BT), and the weights come from the whole mini-batch: adding up micro-
+batches of any size gives the same number and the same gradient. Numbers agree with verl v0.6.1 (`core_algos.py`).
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ def policy_loss(
 ) -> PolicyTerms:
     """PPO's clipped objective per token: max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)), r = exp(logp - old).
 
-    clip_dual (c): for A < 0 the loss is at most -A c; 0 is off. Sources: arXiv:1707.06347 eq. 7; dual clip arXiv:1912.09729 eq. 5;
-    clip-higher arXiv:2503.14476 sec. 3.1.
+    clip_dual (c): for A < 0 the loss is at most -A c; 0 is off. Sources: arXiv:1707.06347 eq. 7; dual clip
+    arXiv:1912.09729 eq. 5; clip-higher arXiv:2503.14476 sec. 3.1.
     """
     ratio_BT = (logp_BT - old_logp_BT).clamp(-20, 20).exp()
     plain_BT = -advantages_BT * ratio_BT

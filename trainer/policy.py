@@ -1,7 +1,9 @@
-"""The trained networks: policy, critic and reference on one causal LM. Not for objectives (`losses.py`) or sampling (`sampling.py`).
+"""The trained networks:
 
-With LoRA the base weights exist once: `default` (the policy) and `critic` are two adapters, and the reference is the base with adapters
-off. With full tuning, critic and reference are copies, made only when the algorithm uses them.
+policy, critic and reference on one causal LM. Not for objectives (`losses.py`) or sampling (`sampling.py`).
+
+With LoRA the base weights exist once: `default` (the policy) and `critic` are two adapters, and the reference is the
+base with adapters off. With full tuning, critic and reference are copies, made only when the algorithm uses them.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ class SplitLM:
 
     def __init__(self, causal_lm: Any) -> None:
         self.causal_lm = causal_lm
+        self.body: Any
+        self.head: Any
         self.body, self.head = _body_and_head(causal_lm) or (None, nn.Identity())
 
     @property
@@ -56,7 +60,7 @@ class SplitLM:
 
     def states(self, ids: Tensor, *, attention_mask: Tensor, position_ids: Tensor, cache: Any = None) -> Tensor:
         """(rows, columns, hidden) states, or (rows, columns, vocabulary) logits."""
-        arguments = {"input_ids": ids, "attention_mask": attention_mask, "position_ids": position_ids}
+        arguments: dict[str, Any] = {"input_ids": ids, "attention_mask": attention_mask, "position_ids": position_ids}
         arguments |= {"past_key_values": cache, "use_cache": cache is not None}
         if self.body is None:
             return self.causal_lm(**arguments).logits
@@ -151,7 +155,10 @@ class Policy(nn.Module):
             self._activate(POLICY)
 
     def _activate(self, name: str) -> None:
-        """Switch adapters without PEFT's side effect: it freezes the ones that are switched off, whose gradients are still due."""
+        """Switch adapters without PEFT's side effect:
+
+        it freezes the ones that are switched off, whose gradients are still due.
+        """
         for module in self.model.modules():
             if isinstance(module, BaseTunerLayer):
                 module._active_adapter = [name]

@@ -28,8 +28,8 @@ class RunProgress:
         console = Console(file=sys.stderr)
         self._live = enabled and console.is_terminal
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-            TextColumn("{task.fields[numbers]}"), console=console, disable=not self._live,
+            TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(),
+            TimeRemainingColumn(), TextColumn("{task.fields[numbers]}"), console=console, disable=not self._live,
         )  # fmt: skip
         self._task = self._bar.add_task(name, total=total, numbers="")
 

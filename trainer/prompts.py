@@ -1,7 +1,7 @@
 """What the policy is told: system text, turn text, and the exact token ids of both. Not for reading replies (`parsing.py`).
 
-Contexts are built once and only appended to: the ids of turn k+1 are the ids of turn k, the ids the policy sampled, and the ids of the
-next message. No text is rendered twice, so what was sampled is what is logged, scored and trained.
+Contexts are built once and only appended to: the ids of turn k+1 are the ids of turn k, the ids the policy sampled, and
+the ids of the next message. No text is rendered twice, so what was sampled is what is logged, scored and trained.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class RolloutEngine:
         Members of a group share the prompt and differ in transition noise and sampling. version: the step, so that the same
         validation seeds are sampled afresh each time.
         """
-        episodes = []
+        episodes: list[Episode] = []
         for at, seed in enumerate(seeds):
             for member in range(group_size):
                 trajectory = Trajectory(group=first_group + at, member=member, seed=seed)

@@ -1,7 +1,8 @@
 """Drawing replies from a causal LM: batched, with a key/value cache kept across turns. Not for prompts or environments.
 
-Every rollout has a random stream of its own, so what it samples depends on neither its neighbours in the batch nor on how many
-processes share the work, and a resumed run needs no generator state. Log-probs and entropies are those of the distribution drawn from.
+Every rollout has a random stream of its own, so what it samples depends on neither its neighbours in the batch nor on
+how many processes share the work, and a resumed run needs no generator state. Log-probs and entropies are those of the
+distribution drawn from.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class TransformersSampler:
         self.begin()
 
     def begin(self) -> None:
+        """Forget all rows."""
         self._rows: list[int] = []
         self._seen: list[list[int]] = []  # ids whose keys and values are in the cache, per row
         self._cache = Cache(layer_class_to_replicate=GrowingLayer)
@@ -111,6 +113,7 @@ class TransformersSampler:
     def sample(
         self, rows: Sequence[int], contexts: Sequence[Sequence[int]], streams: Sequence[np.random.Generator]
     ) -> list[Sample]:
+        """One reply for each row; rows that are not asked for are dropped."""
         self._keep(rows, contexts)
         fresh = [list(context[len(seen) :]) for context, seen in zip(contexts, self._seen, strict=True)]
         width = max(map(len, fresh))

@@ -161,9 +161,11 @@ class Updater:
             part = ordered[start : start + self.config.micro_batch]
             yield part, int(lengths[part].max())
 
-    def _inputs(self, batch: Batch, rows: np.ndarray, width: int) -> list[Tensor]:
-        tensors = (batch.ids_BT, batch.attention_BT, batch.mask_BT)
-        return [tensor[rows, :width].to(self.accelerator.device) for tensor in tensors]
+    def _inputs(self, batch: Batch, rows: np.ndarray, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        def on_device(tensor: Tensor) -> Tensor:
+            return tensor[rows, :width].to(self.accelerator.device)
+
+        return on_device(batch.ids_BT), on_device(batch.attention_BT), on_device(batch.mask_BT)
 
     def _share(self, rows: np.ndarray) -> np.ndarray:
         return rows[self.accelerator.process_index :: self.accelerator.num_processes]

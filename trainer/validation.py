@@ -1,4 +1,7 @@
-"""Success on held-out seeds with its interval: the numbers behind validation and `eval`. Not for loading models (`evaluate.py`)."""
+"""Success on held-out seeds with its interval:
+
+the numbers behind validation and `eval`. Not for loading models (`evaluate.py`).
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,8 @@ class EvalResult:
         n_seeds, n_rollouts = self.successes_SK.shape
         several = f" x {n_rollouts} rollouts, pass@{n_rollouts} {self.pass_at_k:.1%}" if n_rollouts > 1 else ""
         drawn = "" if self.temperature is None else f", temperature {self.temperature:g}"
-        return f"{self.model} on {self.env}: success {self.success_rate:.1%} [{low:.1%}, {high:.1%}] ({n_seeds} seeds{several}{drawn})"
+        success = f"success {self.success_rate:.1%} [{low:.1%}, {high:.1%}]"
+        return f"{self.model} on {self.env}: {success} ({n_seeds} seeds{several}{drawn})"
 
 
 def result_of(

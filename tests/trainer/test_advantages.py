@@ -36,7 +36,11 @@ def test_group_relative_agrees_with_verl(case, key):
     t = tensors(case)
     scores = t["rewards"].sum(dim=1)
     rloo = key == "rloo"
-    found = advantages.rloo(scores, t["group"]) if rloo else advantages.grpo(scores, t["group"], by_std=key.endswith("True"))
+    found = (
+        advantages.rloo(scores, t["group"])
+        if rloo
+        else advantages.grpo(scores, t["group"], by_std=key.endswith("True"))
+    )
     close(found[:, None] * t["mask"], case["expected"][key])
 
 
@@ -105,14 +109,20 @@ def test_gae_against_a_loop_over_chosen_tokens_only(seed):
     found, _ = advantages.gae(rewards, values, mask, gamma=0.9, lam=0.8, whiten=False)
     for row in range(len(mask)):
         chosen = mask[row].bool()
-        close(found[row][chosen], gae_loop(rewards[row][chosen].tolist(), values[row][chosen].tolist(), 0.9, 0.8), atol=1e-6)
+        close(
+            found[row][chosen],
+            gae_loop(rewards[row][chosen].tolist(), values[row][chosen].tolist(), 0.9, 0.8),
+            atol=1e-6,
+        )
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bi_level_gae_against_loops(seed):
     """Turns first: a GAE over turn ends; then a GAE inside each turn, whose last reward is the turn's return."""
     mask, turn_end, rewards, values = random_batch(seed)
-    found, _ = advantages.bi_level_gae(rewards, values, mask, turn_end, gamma=0.9, lam=0.8, high_level_gamma=0.7, whiten=False)
+    found, _ = advantages.bi_level_gae(
+        rewards, values, mask, turn_end, gamma=0.9, lam=0.8, high_level_gamma=0.7, whiten=False
+    )
     for row in range(len(mask)):
         ends = torch.nonzero(turn_end[row]).flatten().tolist()
         over_turns = gae_loop(rewards[row][ends].tolist(), values[row][ends].tolist(), 0.7, 0.8)

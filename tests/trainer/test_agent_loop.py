@@ -12,9 +12,8 @@ from trainer.agent_loop import AgentLoop, Episode
 from trainer.batch import make_batch
 from trainer.policy import load_tokenizer
 from trainer.prompts import ChatFormat
-from trainer.sampling import Sample, stream
+from trainer.sampling import Sample, SamplingSettings, stream
 from trainer.trajectory import LogContext, Trajectory, log_rows
-from trainer.sampling import SamplingSettings
 
 TOKENIZER = load_tokenizer("tiny")
 END = TOKENIZER.eos_token_id

@@ -19,7 +19,9 @@ def rollout(group, member, rewards, *, rewritten=False):
     context = []
     for reward in rewards:
         context = [9] if rewritten else [*context, 9]
-        turn = Turn("", list(context), Sample([1, 2], [-1.0, -2.0], [0.0, 0.0], False), "", Reply("", True, "", (), True))
+        turn = Turn(
+            "", list(context), Sample([1, 2], [-1.0, -2.0], [0.0, 0.0], False), "", Reply("", True, "", (), True)
+        )
         turn.reward = reward
         trajectory.turns.append(turn)
         context = [*context, 1, 2]

@@ -40,13 +40,20 @@ def assert_same_run(one, other):
 
 
 def test_a_run_and_its_log(small, tmp_path):
-    config = small("steps=2", "diagnostics.every=1", "validation.every=2", "validation.seeds=4", "runtime.tracker=tensorboard")
+    config = small(
+        "steps=2", "diagnostics.every=1", "validation.every=2", "validation.seeds=4", "runtime.tracker=tensorboard"
+    )
     result = train(config, tmp_path / "run", progress=False)
     assert result.steps_done == 2
     assert result.stop_reason is None
     assert [step for step, _ in result.validations] == [0, 2]
     assert "validation at step 2" in result.summary()
-    assert [(step, split) for step, split, _ in step_files(tmp_path / "run")] == [(0, "val"), (1, "train"), (2, "train"), (2, "val")]
+    assert [(step, split) for step, split, _ in step_files(tmp_path / "run")] == [
+        (0, "val"),
+        (1, "train"),
+        (2, "train"),
+        (2, "val"),
+    ]
     rows = [row for batch in read_steps(tmp_path / "run", split="train") for row in batch.to_pylist()]
     assert {row["seed"] for row in rows if row["step"] == 1} == {10000, 10001}
     assert {row["seed"] for row in rows if row["step"] == 2} == {10002, 10003}
@@ -65,7 +72,12 @@ def test_a_run_and_its_log(small, tmp_path):
 def test_cross_scores_agree_with_the_logged_logprobs(small, tmp_path):
     train(small("steps=1", "diagnostics.every=1"), tmp_path / "run", progress=False)
     matrix = CrossScores.load(next(cross_score_files(tmp_path / "run")))
-    rows = {row["trajectory_id"]: row for batch in read_steps(tmp_path / "run") for row in batch.to_pylist() if row["turn"] == 0}
+    rows = {
+        row["trajectory_id"]: row
+        for batch in read_steps(tmp_path / "run")
+        for row in batch.to_pylist()
+        if row["turn"] == 0
+    }
     for r, name in enumerate(matrix.trajectory_ids_R):
         logged = rows[name]["logprobs"][rows[name]["thinking_start"] : rows[name]["thinking_end"]]
         assert matrix.logprob_sum_RN[r, matrix.column_R[r]] == pytest.approx(sum(logged), abs=1e-3)
@@ -80,7 +92,13 @@ ALGORITHMS = {
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(small, tmp_path, name):
-    settings = [*ALGORITHMS[name], "runtime.checkpoint_every=1", "diagnostics.every=2", "validation.every=2", "validation.seeds=2"]
+    settings = [
+        *ALGORITHMS[name],
+        "runtime.checkpoint_every=1",
+        "diagnostics.every=2",
+        "validation.every=2",
+        "validation.seeds=2",
+    ]
     train(small("steps=4", *settings), tmp_path / "whole", progress=False)
     train(small("steps=2", *settings), tmp_path / "parts", progress=False)
     train(small("steps=4", *settings), tmp_path / "parts", resume=True, progress=False)
@@ -150,7 +168,10 @@ def test_a_run_is_not_resumed_as_another_experiment(small, tmp_path):
 
 def test_what_is_not_a_model(small, tmp_path):
     (tmp_path / "folder").mkdir()
-    for path, message in ((tmp_path / "folder", "a folder without config.json"), (tmp_path / "no" / "model", "cannot be loaded")):
+    for path, message in (
+        (tmp_path / "folder", "a folder without config.json"),
+        (tmp_path / "no" / "model", "cannot be loaded"),
+    ):
         with pytest.raises(ModelError, match=message):
             train(small(f"model.path={path}"), tmp_path / "run", progress=False)
     assert not (tmp_path / "run" / "run.yaml").exists()
@@ -165,8 +186,9 @@ def test_zero_task_advantage_leaves_only_the_regulariser(small, tmp_path):
 
 
 def test_empty_filter_stops_the_run_and_says_why(small, tmp_path):
-    config = small("steps=9", "filter.strategy=top_p", "filter.value=0.9", "filter.include_zero=false", "filter.empty_stop_steps=2",
-                   "rollout.format_penalty=0", "env.name=sokoban", "env.options={}", "rollout.max_turns=1", "rollout.max_response_tokens=1")  # fmt: skip
+    hopeless = ["env.name=sokoban", "env.options={}", "rollout.format_penalty=0", "rollout.max_response_tokens=1"]
+    dropped = ["filter.strategy=top_p", "filter.include_zero=false", "filter.empty_stop_steps=2"]
+    config = small("steps=9", *hopeless, *dropped)
     result = train(config, tmp_path / "run", progress=False)
     assert result.steps_done == 2
     assert result.stop_reason == "the filter kept no group for 2 steps in a row"
@@ -175,7 +197,14 @@ def test_empty_filter_stops_the_run_and_says_why(small, tmp_path):
 
 
 def test_refill_collects_until_enough_groups_are_kept(small, tmp_path):
-    config = small("steps=1", "rollout.group_size=4", "filter.strategy=top_p", "filter.value=1", "filter.include_zero=false", "filter.refill=3")
+    config = small(
+        "steps=1",
+        "rollout.group_size=4",
+        "filter.strategy=top_p",
+        "filter.value=1",
+        "filter.include_zero=false",
+        "filter.refill=3",
+    )
     result = train(config, tmp_path / "run", progress=False)
     rows = [row for batch in read_steps(tmp_path / "run") for row in batch.to_pylist()]
     kept = {row["group_id"] for row in rows if row["kept_by_filter"]}
@@ -197,7 +226,11 @@ def test_evaluating_a_run_its_checkpoint_and_the_exported_model_agree(small, tmp
     assert "success" in of_run.summary()
     assert len(list(read_steps(tmp_path / "eval", split="val"))) == 1
     if tuning == "full":
-        exported = evaluate(checkpoint / "model", config=dataclasses.replace(config, model=dataclasses.replace(config.model, path=str(checkpoint / "model"))), **options)
+        exported = evaluate(
+            checkpoint / "model",
+            config=dataclasses.replace(config, model=dataclasses.replace(config.model, path=str(checkpoint / "model"))),
+            **options,
+        )
         assert (exported.returns_SK == of_run.returns_SK).all()
 
 

@@ -44,7 +44,9 @@ def test_prompts_end_with_the_opening_tag(think):
     chat = ChatFormat(TOKENIZER, think=think)
     tag = "<think>" if think else "<answer>"
     first = TOKENIZER.decode(chat.first_ids("rules", "state"))
-    assert first == f"<|im_start|>system\nrules<|im_end|>\n<|im_start|>user\nstate<|im_end|>\n<|im_start|>assistant\n{tag}"
+    assert (
+        first == f"<|im_start|>system\nrules<|im_end|>\n<|im_start|>user\nstate<|im_end|>\n<|im_start|>assistant\n{tag}"
+    )
 
 
 def test_the_sampled_end_token_is_not_repeated():
@@ -60,13 +62,15 @@ class NoSystem:
 
     chat_template = (
         "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-        "[{{ m.role }}]{{ m.content }};{% endfor %}[assistant]<think>\n"
+        "[{{ m.role }}]{{ m.content }};{% endfor %}{{ '[assistant]<think>\n' }}"
     )
 
     def apply_chat_template(self, messages, **options):
         from transformers.utils.chat_template_utils import render_jinja_template
 
-        return render_jinja_template([messages], chat_template=self.chat_template, **{"add_generation_prompt": True})[0][0]
+        return render_jinja_template([messages], chat_template=self.chat_template, **{"add_generation_prompt": True})[
+            0
+        ][0]
 
     def __call__(self, text, **_):
         return {"input_ids": [ord(c) for c in text]}

@@ -22,11 +22,19 @@ def lm():
 def whole_logprobs(lm, context, ids, settings):
     logits = lm.causal_lm(torch.tensor([context + ids])).logits[0, len(context) - 1 : -1].float()
     logp = sampling_logprobs(logits, settings)
-    return logp.gather(1, torch.tensor(ids)[:, None])[:, 0].tolist(), (-(logp.exp() * logp.clamp(min=-1e4)).sum(-1)).tolist()
+    return logp.gather(1, torch.tensor(ids)[:, None])[:, 0].tolist(), (
+        -(logp.exp() * logp.clamp(min=-1e4)).sum(-1)
+    ).tolist()
 
 
 @pytest.mark.parametrize(
-    "settings", [SamplingSettings(6), SamplingSettings(6, temperature=0.7), SamplingSettings(6, top_k=3), SamplingSettings(6, top_p=0.6)]
+    "settings",
+    [
+        SamplingSettings(6),
+        SamplingSettings(6, temperature=0.7),
+        SamplingSettings(6, top_k=3),
+        SamplingSettings(6, top_p=0.6),
+    ],
 )
 def test_three_turns_of_ragged_rows_match_whole_forward_passes(lm, settings):
     sampler = TransformersSampler(lm, settings, end_ids=[1], pad_id=0)
@@ -40,7 +48,10 @@ def test_three_turns_of_ragged_rows_match_whole_forward_passes(lm, settings):
             assert sample.entropies == pytest.approx(entropies, abs=1e-4)
             assert sample.cut == (sample.ids[-1] != 1)
             assert 1 not in sample.ids[:-1]
-        contexts = [context + sample.ids + [2 + turn] * (row + 1) for row, context, sample in zip(rows, contexts, samples, strict=True)]
+        contexts = [
+            context + sample.ids + [2 + turn] * (row + 1)
+            for row, context, sample in zip(rows, contexts, samples, strict=True)
+        ]
         if turn == 0:  # a row ends
             rows, contexts, streams = rows[1:], contexts[1:], streams[1:]
 
