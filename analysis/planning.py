@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.comparable import comparable_blocks
-from analysis.information import bracket_gap, midpoint_bias, population_replicates, row_values
+from analysis.comparable import Block, comparable_blocks
+from analysis.information import is_policy
+from analysis.matrix_estimates import MatrixEstimates, midpoint_bias
+from analysis.mixture import block_mixtures, margins
 from analysis.uncertainty import MIN_CLUSTERS
 from ragen_diag.cross_scores import CrossScores
 
@@ -53,19 +55,23 @@ def spread_of(pilot: CrossScores, metric: str = "mi_nats") -> Spread:
     blocks, _ = comparable_blocks(pilot)
     if len(blocks) != 1:
         raise ValueError("planning needs one comparable set of prompts: use first_turn scores")
-    values_R, column_R = row_values(pilot, metric), blocks[0].column_R
+    values_R, column_R = _row_values(blocks[0], metric), blocks[0].column_R
     rows_N = np.bincount(column_R)
     repeats = int((rows_N >= 2).sum())
     if repeats < MIN_CLUSTERS:
         raise ValueError(f"a pilot needs {MIN_CLUSTERS} prompts with two rollouts each; this one has {repeats}")
-    replicates = population_replicates(pilot, metric)
+    measured = MatrixEstimates(blocks, exact=is_policy(pilot), note="", seed=0, n_boot=1, n_perm=1)
+    made = measured.estimates([metric])[metric]
+    if metric not in measured.replicates:
+        raise ValueError(f"{metric}: {made.method}")
+    replicates = measured.replicates[metric]
     n_prompts = len(replicates) - 1
     pseudo = (n_prompts - 1) * replicates[1:]
     deviation_R = values_R - (np.bincount(column_R, weights=values_R) / rows_N)[column_R]
     repeated = rows_N[column_R] >= 2
     within = float((deviation_R[repeated] ** 2).sum() / (repeated.sum() - repeats))
     between = float(pseudo.var(ddof=1)) - within * float((1.0 / rows_N).mean())
-    gap = bracket_gap(pilot) * n_prompts if metric == "mi_nats" else 0.0
+    gap = _gap_nats(blocks[0]) * n_prompts if metric == "mi_nats" else 0.0
     return Spread(metric, max(between, 0.0), within, gap)
 
 
@@ -101,3 +107,19 @@ def plans(spread: Spread, wanted: float, *, rollouts: tuple[int, ...] = (2, 4, 8
         if n_prompts is not None:
             found.append(Plan(n_prompts, n_rollouts, half_width(spread, n_prompts, n_rollouts)))
     return sorted(found, key=lambda plan: (plan.n_prompts * plan.n_rollouts, plan.n_prompts))
+
+
+def _row_values(block: Block, metric: str) -> np.ndarray:
+    """What each row contributes to the estimate, (R,)."""
+    if metric == "margin_nats_per_token":
+        return margins(block)[:, 0]
+    mixed = block_mixtures(block, per_token=metric == "conditional_entropy_nats_per_token")
+    if metric == "mi_nats":
+        return mixed.matched_R - (mixed.mix_RM[:, 0] + mixed.other_groups_RM[:, 0]) / 2
+    return -mixed.matched_R
+
+
+def _gap_nats(block: Block) -> float:
+    """Width of the bracket: upper end (own group left out) minus lower end."""
+    mixed = block_mixtures(block, per_token=False)
+    return float(mixed.mean(mixed.mix_RM - mixed.other_groups_RM)[0])

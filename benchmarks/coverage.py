@@ -28,6 +28,7 @@ WORLDS = {
     "independent": World(slots=4, values=4, copy_prob=0.5, template_share=1.0),
 }
 SIZES = ((32, 4), (64, 8), (128, 4))
+COVERED = ("mi_lower_nats", "mi_upper_nats", "mi_nats", "mi_batch_nats", "conditional_entropy_nats_per_sequence")
 SMALL = ((8, 16), (16, 4))
 
 
@@ -48,7 +49,7 @@ def coverage_rows(sizes: tuple[tuple[int, int], ...], draws: int, seed: int) -> 
         hits, ends = [], []
         for draw in range(draws):
             batch = world.draw(n_prompts, rollouts, np.random.default_rng([seed, draw, n_prompts, rollouts]))
-            found = measure(batch.cross(), seed=draw, n_boot=500, n_perm=1)
+            found = measure(batch.cross(), names=COVERED, seed=draw, n_boot=500)
             lower, upper = found["mi_lower_nats"], found["mi_upper_nats"]
             bracket = (
                 float(lower.ci95[0] <= world.mi_nats <= upper.ci95[1]) if lower.ci95 and upper.ci95 else float("nan")
@@ -77,7 +78,7 @@ def permutation_rows(draws: int, seed: int) -> Iterator[list[object]]:
         rejected = []
         for draw in range(draws):
             batch = honest.draw(n_prompts, rollouts, np.random.default_rng([seed, draw, n_prompts, rollouts]))
-            found = measure(batch.cross(critic=critic), seed=draw, n_boot=1, n_perm=400)
+            found = measure(batch.cross(critic=critic), names=["p_no_dependence"], seed=draw, n_perm=400)
             rejected.append(found["p_no_dependence"].value <= 0.05)
         yield [n_prompts, rollouts, float(np.mean(rejected))]
     assert world.mi_nats == 0.0
@@ -94,7 +95,7 @@ def planning_rows(draws: int, seed: int) -> Iterator[list[object]]:
                 observed = []
                 for draw in range(draws):
                     batch = world.draw(n_prompts, rollouts, np.random.default_rng([seed, draw, n_prompts, rollouts]))
-                    ci = measure(batch.cross(), n_boot=1, n_perm=1)[metric].ci95
+                    ci = measure(batch.cross(), names=[metric])[metric].ci95
                     if ci is not None:
                         observed.append((ci[1] - ci[0]) / 2)
                 planned = float(np.mean([half_width(spread, n_prompts, rollouts) for spread in spreads]))
