@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.comparable import Block
+
 
 @dataclass(frozen=True, slots=True)
 class Mixtures:
@@ -86,6 +88,26 @@ def mixtures(
         other_groups_RM=other_groups_RM,
         weight_RM=np.column_stack([weight_R, weight_RQ]),
     )
+
+
+def block_mixtures(block: Block, *, per_token: bool) -> Mixtures:
+    """Mixtures of one comparable block, of log-prob sums or of log-probs per token."""
+    score = block.score_RN / block.tokens_R[:, None] if per_token else block.score_RN
+    return mixtures(score, block.column_R, block.weights_N, block.cluster_N, block.clusters)
+
+
+def margins(block: Block) -> np.ndarray:
+    """(matched - mean over the other prompts) / tokens of every row, with all prompts and without each cluster, (R, 1 + Q)."""
+    rows = np.arange(len(block.column_R))
+    weighted_RN = block.score_RN * block.weights_N
+    weighted_RN[rows, block.column_R] = 0.0
+    member_NQ = (block.cluster_N[:, None] == np.arange(block.clusters)[None, :]).astype(np.float64)
+    own_R1 = block.weights_N[block.column_R][:, None]
+    total_R1 = weighted_RN.sum(axis=1, keepdims=True)
+    left_RM = np.hstack([1 - own_R1, 1 - own_R1 - (block.weights_N @ member_NQ)[None, :]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_RM = np.hstack([total_R1, total_R1 - weighted_RN @ member_NQ]) / np.where(left_RM > 1e-12, left_RM, np.nan)
+        return (block.score_RN[rows, block.column_R][:, None] - mean_RM) / block.tokens_R[:, None]
 
 
 def count_groups(weights_N: np.ndarray, most: int = 1 << 14) -> int | None:
