@@ -37,6 +37,7 @@ ENTRY_POINT_GROUP = "ragen_diag.envs"
 BUILTIN = {
     "bandit": "envs.bandit:BanditEnv",
     "countdown": "envs.countdown:CountdownEnv",
+    "deepcoder": "envs.deepcoder:DeepCoderEnv",
     "frozen_lake": "envs.frozen_lake:FrozenLakeEnv",
     "game_2048": "envs.game_2048:Game2048Env",
     "metamathqa": "envs.metamathqa:MetaMathQAEnv",

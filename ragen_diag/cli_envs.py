@@ -56,22 +56,24 @@ def play(name: Name, seed: Seed = 0, options: Set = None) -> None:
     with _usage_errors():
         env = _make(name, options)
         observation, _ = env.reset(seed=seed)
-    typer.echo(f"{visible(env.instruction)}\n\nActions: {_actions(env)}\n\n{visible(observation)}")
-    total, used, success = 0.0, 0, False
-    while used < env.max_actions:
+        typer.echo(f"{visible(env.instruction)}\n\nActions: {_actions(env)}\n\n{visible(observation)}")
+        typer.echo(_play_from_stdin(env))
+
+
+def _play_from_stdin(env: TextEnv) -> str:
+    """Play on from a reset environment; how it ended."""
+    total, used, terminated, success = 0.0, 0, False, False
+    while used < env.max_actions and not terminated:
         action = _read_action(env.max_actions - used)
         if action is None:
-            typer.echo(f"\nLeft after {used} actions, return {total:g}.")
-            return
+            return f"\nLeft after {used} actions, return {total:g}."
         observation, reward, terminated, _, info = env.step(action)
         note = "" if info["action_is_valid"] else " (no valid action)"
         used += info["action_is_valid"]
         total, success = total + reward, info["success"]
         typer.echo(f"\n{visible(observation)}\nreward {reward:g}{note}")
-        if terminated:
-            break
     end = "Solved" if success else "Over" if terminated else "No actions left"
-    typer.echo(f"\n{end} after {used} actions, return {total:g}.")
+    return f"\n{end} after {used} actions, return {total:g}."
 
 
 @app.command("random")
@@ -143,9 +145,11 @@ def _listening(start: Callable[[], ThreadingHTTPServer], address: str) -> Iterat
 @contextmanager
 def _usage_errors() -> Iterator[None]:
     """`envs` imports nothing of ours, so its errors become ours here."""
+    from envs.errors import ServiceError
+
     try:
         yield
-    except ValueError as error:
+    except (ValueError, ServiceError) as error:
         raise UsageError(str(error)) from error
 
 
