@@ -55,14 +55,13 @@ def stratified_bootstrap(
     """Percentile interval of a weighted mean of rows when rows are resampled within strata (a prompt's rollouts).
 
     Resampling n rows shows only (n-1)/n of their variance, so deviations are scaled by √(n/(n-1)) (Rao & Wu 1988), and by the
-    ratio of t to normal quantiles for the R - strata degrees of freedom. Strata with one row lend the pooled deviations; None
+    ratio of t to normal quantiles, with Satterthwaite's degrees of freedom: few strata often hold most of the variance. Strata with one row lend the pooled deviations; None
     when they carry more than MAX_SINGLETON_SHARE of the weight.
     """
     _, stratum_R = np.unique(stratum_R, return_inverse=True)
     rows_S = np.bincount(stratum_R)
     single_R = rows_S[stratum_R] == 1
-    dof = len(values_R) - len(rows_S)
-    if dof < 1 or weight_R[single_R].sum() > MAX_SINGLETON_SHARE * weight_R.sum():
+    if (rows_S == 1).all() or weight_R[single_R].sum() > MAX_SINGLETON_SHARE * weight_R.sum():
         return None
     mean_R = (np.bincount(stratum_R, weights=values_R) / rows_S)[stratum_R]
     deviation_R = (values_R - mean_R) * np.sqrt(rows_S / np.maximum(rows_S - 1, 1))[stratum_R]
@@ -75,11 +74,22 @@ def stratified_bootstrap(
         singles = single_R[order]
         drawn_BR[:, singles] = pool[rng.integers(len(pool), size=(n_boot, int(singles.sum())))]
     tail = (1 - level) / 2
-    widen = float(stats.t.ppf(1 - tail, dof) / stats.norm.ppf(1 - tail))
     weights = weight_R / weight_R.sum()
+    dof = _satterthwaite(deviation_R * weights, stratum_R, rows_S)
+    widen = float(stats.t.ppf(1 - tail, dof) / stats.norm.ppf(1 - tail))
     lo, hi = np.quantile(drawn_BR @ weights[order], [tail, 1 - tail]) * widen
     estimate = float(weights @ values_R)
     return estimate + float(lo), estimate + float(hi)
+
+
+def _satterthwaite(terms_R: np.ndarray, stratum_R: np.ndarray, rows_S: np.ndarray) -> float:
+    """Effective degrees of freedom of a sum of strata means, from each row's term of the variance; inf without variance."""
+    variance_S = np.bincount(stratum_R, weights=terms_R**2)
+    repeated = rows_S > 1
+    total = variance_S[repeated].sum()
+    if total == 0:
+        return float("inf")
+    return float(max(1.0, total**2 / (variance_S[repeated] ** 2 / (rows_S[repeated] - 1)).sum()))
 
 
 def share_interval(replicates_M: np.ndarray, n_rows: int, *, level: float = 0.95) -> tuple[float, float] | None:
