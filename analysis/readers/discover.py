@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.readers.base import LogSource, Match, ReadOptions
-from analysis.readers.containers import archive_of, member_path, read_first_line, read_head
+from analysis.readers.containers import ZIP_MAGIC, archive_of, member_path, read_first_line, read_head
 from analysis.readers.layout import natural_key, run_root, step_pattern
 from analysis.readers.peek import HEAD_BYTES, Peek, peek
 from analysis.readers.refusals import describe, quiet_reason
@@ -103,8 +103,7 @@ def _survey(top: Path, options: ReadOptions) -> _Survey:
         if path != top and (reason := quiet_reason(path)):
             survey.unclaimed.append(BadRecord(str(path), None, reason))
             continue
-        for inner in _expand(path):
-            _look(inner, survey, options)
+        _look(path, survey, options)
     return survey
 
 
@@ -126,29 +125,22 @@ def _walk(top: Path, survey: _Survey, *, want_native: bool) -> Iterator[Path]:
         yield from sorted((here / name for name in files), key=natural_key)
 
 
-def _expand(path: Path) -> list[Path]:
-    """The members of an archive of logs; the file itself otherwise."""
-    try:
-        seen = peek(path)
-    except (OSError, BadLog):
-        return [path]
-    if seen.kind != "zip" or seen.damage or seen.encrypted or _is_framework_zip(seen):
-        return [path]
-    return [
-        member_path(path, name)
-        for name in sorted(seen.members, key=lambda n: natural_key(Path(n)))
-        if not name.endswith("/")
-    ]
-
-
-def _is_framework_zip(seen: Peek) -> bool:
-    names = seen.members
-    return any(name.endswith("/data.pkl") for name in names) or "header.json" in names or "_journal/start.json" in names
+def _members_of_archive(seen: Peek) -> list[str]:
+    """Members of a zip file of logs in natural order; none when the zip file is itself a log (inspect_ai, torch) or unreadable."""
+    names = set(seen.members)
+    is_log = {"header.json", "_journal/start.json"} & names or any(name.endswith("/data.pkl") for name in names)
+    if seen.damage or seen.encrypted or is_log:
+        return []
+    return sorted((name for name in names if not name.endswith("/")), key=lambda name: natural_key(Path(name)))
 
 
 def _look(path: Path, survey: _Survey, options: ReadOptions) -> None:
     try:
         head = read_head(path, HEAD_BYTES)
+        if head.startswith(ZIP_MAGIC) and (members := _members_of_archive(peek(path, head))):
+            for member in members:
+                _look(member_path(path, member), survey, options)
+            return
         claim = _claim(path, head, options)
         if claim is None and len(head) == HEAD_BYTES and b"\n" not in head and head.lstrip()[:1] == b"{":
             # One record longer than the first look: its telling keys may come last (ROLL, Atropos).

@@ -138,7 +138,9 @@ def turns_from_text(prompt: str, response: str) -> list[Turn]:
     Bare role lines are only believed when the prompt ends in one, so that prose is never cut.
     """
     bare = prompt.rstrip().removesuffix("<think>").rstrip().endswith(("\nassistant", "<|im_start|>assistant"))
-    pattern = _CHATML_TURN if "<|im_start|>" in response else _BARE_TURN if bare and "\nassistant\n" in response else None
+    pattern = (
+        _CHATML_TURN if "<|im_start|>" in response else _BARE_TURN if bare and "\nassistant\n" in response else None
+    )
     turns: list[Turn] = []
     start, context, state = 0, prompt, last_user_text(prompt)
     for match in pattern.finditer(response) if pattern else ():

@@ -160,7 +160,7 @@ def test_a_pickle_is_never_executed(tmp_path, monkeypatch):
         load_data_proto(path)
     torch = pytest.importorskip("torch")
     torch.save({"samples": [_Evil()]}, tmp_path / "x.pt")
-    with pytest.raises(PickleRefused, match=r"builtins\.eval"):
+    with pytest.raises(PickleRefused, match=r"names \w+\.eval"):
         load_torch_zip(tmp_path / "x.pt")
     import os
 

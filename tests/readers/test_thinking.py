@@ -1,10 +1,13 @@
 """Where thinking is found, by the priority rules of docs/formats.md."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis.readers.thinking import split_thinking, strip_end_of_turn
+
+# Shared machines are slow: wall time is no property of the code.
+PATIENT = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,7 @@ def test_other_tags_on_request():
     assert split_thinking("[THINK]a[/THINK]b").text is None
 
 
+@PATIENT
 @given(st.text(), st.text())
 def test_tagged_text_comes_back(thinking, answer):
     tags = ("<think>", "</think>")
@@ -51,13 +55,15 @@ def test_tagged_text_comes_back(thinking, answer):
     assert found.answer == answer.strip()
 
 
-@given(st.text(alphabet=st.sampled_from(["<think>", "</think>", "a", " ", "\n"])))
+@PATIENT
+@given(st.lists(st.sampled_from(["<think>", "</think>", "a", " ", "\n"])).map("".join))
 def test_any_tag_soup_is_split_without_error(response):
     found = split_thinking(response)
     assert found.text is None or found.text == found.text.strip() != ""
     assert (found.closed is None) == (found.text is None)
 
 
+@PATIENT
 @given(st.text())
 def test_end_of_turn_tokens_are_stripped_and_nothing_else(text):
     bare = strip_end_of_turn(text + "<|im_end|>\n<|endoftext|>")
