@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analysis.detectors.registry import family
 from ragen_diag.findings import Family, Finding, Status, Verdict
 
-UNDECIDED_MATTERS = ("TC01",)
+UNDECIDED_MATTERS = ("TC01", "RW02")
 """Checks whose INCONCLUSIVE keeps a run from being called healthy: the input was there and did not suffice."""
 
 

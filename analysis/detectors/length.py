@@ -58,6 +58,9 @@ def truncation(run: RunData, measures: Measures, *, warn_at: float = 0.5, fail_a
         if not len(same):
             claim = "lengths vary and the log does not say which responses were cut"
             return Finding("LT01", Status.INCONCLUSIVE, claim, threshold=limit, check_next=("log the finish reason",))
+        if len(same) and len(run.rollouts) and run.train["n_thinking_valid"].gt(0).mean() > 0.5:
+            claim = f"all responses count {same.iloc[-1]:g} tokens and most close their thinking: a stored constant, not a length"
+            return Finding("LT01", Status.INCONCLUSIVE, claim, threshold=limit, check_next=("log real token counts",))
         # min = max at every step is the cap itself: no policy stops at one length.
         share = pd.Series(1.0, index=same.index) if len(same) >= 2 else share
         if not len(share):

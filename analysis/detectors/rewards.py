@@ -108,7 +108,9 @@ def _rollouts_differ(name: str, run: RunData, measures: Measures) -> bool:
 
 @detector("RW02", "rollouts without a score", Family.PIPELINE, "rollouts.trajectory_id")
 def missing_scores(run: RunData, measures: Measures, *, warn_at: float = 0.02) -> Finding:
-    """RW02: rollouts whose return is missing or not finite, or that failed. FAIL when none is scored.
+    """RW02: rollouts whose return is missing or not finite, or that failed. FAIL when all failed.
+
+    A log in which no rollout has a score may simply not hold it: INCONCLUSIVE, and no run is called healthy on it.
 
     warn_at: share of training rollouts; ours. Source: ms-swift#8123 (one NaN reward poisons the batch).
     """
@@ -126,9 +128,10 @@ def missing_scores(run: RunData, measures: Measures, *, warn_at: float = 0.02) -
         "n_rollouts": len(train),
     }
     check = ("the reward function's own log", "`--reward-columns` if the score has another name")
-    status = Status.FAIL if share == 1 else Status.WARN if share >= warn_at else Status.PASS
+    status = Status.WARN if share >= warn_at else Status.PASS
     claim = f"{int(missing.sum())} of {len(train)} rollouts have no score"
     if share == 1:
+        status = Status.FAIL if failed.all() else Status.INCONCLUSIVE
         claim = f"none of {len(train)} rollouts has a score: nothing can be said about reward or signal"
     if status == Status.PASS and failed.mean() >= warn_at:
         status, claim = Status.WARN, f"{int(failed.sum())} of {len(train)} rollouts failed and still carry a score"

@@ -21,6 +21,13 @@ from ragen_diag.findings import Family, Finding, Status
 
 COPY_FAIL = 0.5
 """Share of rollouts whose thinking is found word for word under another prompt."""
+COPY_FAIL_WHOLE_LOG = 0.25
+"""The same for a log without steps, where the healthy start is averaged in."""
+LONG_CHARS = 60
+"""A reasoning of this length that stands word for word under several prompts is a template, not a phrase that fits them.
+Chance (few prompts) and time (a log without steps, whose templates change) make it look dependent; only DEPENDENCE_LONG
+and more is taken for real."""
+DEPENDENCE_LONG = 0.75
 DEPENDENCE_LOW = 0.5
 """Of the chance that two rollouts share their thinking, the part that goes away when they come from different prompts."""
 N_PERMUTATIONS = 999
@@ -35,11 +42,14 @@ class Copies:
     interval: tuple[float, float] | None
     """Wilson, at the effective size of rollouts clustered in prompts."""
     dependence: float
-    """1 - (collisions across prompts) / (collisions within prompts): 0 = the prompt makes no difference. nan: no collisions."""
+    """Among the copied: 1 - (collisions across prompts) / (collisions within prompts); 0 = the prompt makes no difference,
+    nan = no collisions."""
     p_no_dependence: float
     """Share of permutations of the prompts that collide within prompts at least as often."""
     n_rollouts: int
     n_prompts: int
+    copied_chars: float
+    """Median length of the copied thinking; nan without copies."""
 
 
 def copies(rollouts: pd.DataFrame, seed: int = 0) -> Copies | None:
@@ -54,6 +64,7 @@ def copies(rollouts: pd.DataFrame, seed: int = 0) -> Copies | None:
             "step": data["step"].fillna(-1).to_numpy(dtype="int64"),
             "prompt": data["prompt"].to_numpy(),
             "text": data["thinking_hash"].to_numpy(),
+            "chars": data["thinking_chars"].to_numpy(),
         }
     )
     several = frame.groupby("step")["prompt"].transform("nunique") >= 2
@@ -65,11 +76,13 @@ def copies(rollouts: pd.DataFrame, seed: int = 0) -> Copies | None:
     n_clusters = int(cluster.max()) + 1
     effective = len(frame) / _design_effect(copied.astype(float), cluster, n_clusters)
     share, interval = wilson(float(copied.mean()) * effective, effective)
-    within, across = _collisions(frame, cluster)
+    n_prompts = frame["prompt"].nunique()
+    # Only among the copies: reasonings that are about their prompt repeat within it, too, and would hide a template.
+    within, across = _collisions(frame[copied], cluster[copied])
     dependence = 1 - across / within if within > 0 else float("nan")
-    return Copies(
-        share, interval, dependence, _permutation_p(frame, cluster, within, seed), len(frame), frame["prompt"].nunique()
-    )
+    p_value = _permutation_p(frame[copied], cluster[copied], within, seed)
+    chars = float(frame.loc[copied, "chars"].median()) if copied.any() else float("nan")
+    return Copies(float(share), interval, dependence, p_value, len(frame), n_prompts, chars)
 
 
 def _design_effect(values: np.ndarray, cluster: np.ndarray, n_clusters: int) -> float:
@@ -129,8 +142,8 @@ def template_collapse(run: RunData, measures: Measures) -> Finding:
     interval) and copying is no commoner within a prompt than across prompts. Short shared phrases that go with their
     prompt ("go left") collide more within prompts, and pass.
     """
-    limit = {"mi_share_low": MI_LOW, "copied_share": COPY_FAIL, "dependence_low": DEPENDENCE_LOW,
-             "source": "MI: RAGEN-2's collapse zone, 0.3 nats of ln 8; copies: ours"}  # fmt: skip
+    limit = {"mi_share_low": MI_LOW, "copied_share": COPY_FAIL, "copied_share_without_steps": COPY_FAIL_WHOLE_LOG,
+             "dependence_low": DEPENDENCE_LOW, "source": "MI: RAGEN-2's collapse zone, 0.3 nats of ln 8; copies: ours"}  # fmt: skip
     window = recent_rollouts(run)
     last = _last_steps(window)
     found = copies(last) if len(last) else None
@@ -155,7 +168,7 @@ def template_collapse(run: RunData, measures: Measures) -> Finding:
 
 
 def _last_steps(window: pd.DataFrame) -> pd.DataFrame:
-    """The last fifth of the steps (at least one): copies in earlier steps belong to the way there."""
+    """The last fifth of the steps (at least one): copies in earlier steps belong to the way there. All without steps."""
     steps = np.sort(window["step"].dropna().unique())
     return window[window["step"] >= steps[-last_window(len(steps))]] if len(steps) else window
 
@@ -218,16 +231,24 @@ def _judge_copies(run: RunData, found: Copies, last: pd.DataFrame, limit: dict[s
     steps = last["step"].dropna()
     where = (int(steps.min()), int(steps.max())) if len(steps) else None
     low, high = found.interval if found.interval is not None else (0.0, 1.0)
+    fail_at = COPY_FAIL if where is not None else COPY_FAIL_WHOLE_LOG
     counted = f"{found.share:.0%} of {found.n_rollouts} recent reasonings stand word for word under another prompt"
     # With few prompts the permutation test decides; with many, any trace of dependence is significant and its size counts.
     independent = found.dependence < DEPENDENCE_LOW and (
         found.p_no_dependence > 0.05 or found.dependence < DEPENDENCE_LOW / 2
     )
+    if found.copied_chars >= LONG_CHARS:
+        independent = found.dependence < DEPENDENCE_LONG
     shared = last.groupby(["step", "thinking_hash"], dropna=False)["prompt"].transform("nunique") >= 2
     shown, not_shown = last[shared & (last["thinking_hash"] != 0)], last[~shared]
-    if low >= COPY_FAIL and independent:
+    if low >= fail_at and independent:
         onset = _copy_onset(run)
-        claim = f"{counted}, no oftener under the same prompt than under others (dependence {found.dependence:.2f})"
+        how = (
+            "no oftener under the same prompt than under others"
+            if found.dependence < DEPENDENCE_LOW
+            else "sentence by sentence"
+        )
+        claim = f"{counted}, {how} (dependence {found.dependence:.2f}, median {found.copied_chars:.0f} characters)"
         return Finding(
             "TC01", Status.FAIL, claim, evidence, limit, None if where is None else (onset or where[0], where[1]), ids(shown),
             ids(not_shown), ("prompts that differ in nothing the answer needs",), ("the copied texts", "rewards of the copies"),
@@ -235,7 +256,7 @@ def _judge_copies(run: RunData, found: Copies, last: pd.DataFrame, limit: dict[s
     if found.share >= 0.1 and low > 0.05 and independent and found.n_prompts >= 3:
         claim = f"{counted}; copying does not follow the prompt"
         return Finding("TC01", Status.WARN, claim, evidence, limit, where, ids(shown), ids(not_shown))
-    if high < COPY_FAIL or (found.p_no_dependence <= 0.05 and found.dependence >= DEPENDENCE_LOW):
+    if high < fail_at or (not independent and found.p_no_dependence <= 0.05):
         claim = f"{counted}: no word-for-word template (paraphrased ones need cross scores)"
         return Finding("TC01", Status.PASS, claim, evidence, limit, where)
     claim = f"{counted}: too few prompts to tell a template from chance"

@@ -111,7 +111,9 @@ def load(case: Case) -> RunData:
     return run
 
 
-@pytest.mark.parametrize("case", CASE_LIST, ids=lambda case: f"{case.file}{case.label and '-' + case.label}x{case.repeat}")
+@pytest.mark.parametrize(
+    "case", CASE_LIST, ids=lambda case: f"{case.file}{case.label and '-' + case.label}x{case.repeat}"
+)
 def test_case_ends_in_its_status_and_says_nothing_wrong(case: Case):
     findings = run_detectors(load(case), strict=True)
     loud = {finding.code: finding for finding in findings if finding.status in LOUD}

@@ -121,7 +121,7 @@ def status(findings: list[Finding], code: str) -> Status:
         ("no steps", Verdict.INCONCLUSIVE, {"DS01": Status.INCONCLUSIVE, "TC01": Status.PASS}),
         ("one rollout a prompt", Verdict.INCONCLUSIVE, {"GR01": Status.INCONCLUSIVE, "ZS01": Status.INCONCLUSIVE}),
         ("equal rewards", Verdict.WATCH, {"ZS03": Status.FAIL}),
-        ("nan rewards", Verdict.BROKEN_PIPELINE, {"RW02": Status.FAIL, "ZS01": Status.SKIPPED}),
+        ("nan rewards", Verdict.INCONCLUSIVE, {"RW02": Status.INCONCLUSIVE, "ZS01": Status.SKIPPED}),
         ("all failed", Verdict.BROKEN_PIPELINE, {"RW02": Status.FAIL}),
         ("no thinking", Verdict.HEALTHY, {"TC01": Status.SKIPPED, "TV01": Status.SKIPPED}),
         ("same thinking everywhere", Verdict.COLLAPSED, {"TC01": Status.FAIL}),
