@@ -83,6 +83,8 @@ class RolloutConfig:
     """What a turn's prompt holds: all turns, the last `window` turns as chat, or the state alone with past turns as text."""
     window: int = 3
     """Turns a `window` or `single_turn` prompt looks back."""
+    task_reward_scale: float = 1.0
+    """Factor of the environment's rewards in the return; 0 leaves the format penalty alone (see the collapse demo)."""
     format_penalty: float = -0.1
     """Added to the return once per turn that breaks the format or names an unknown action."""
     train_seed: int = 10_000

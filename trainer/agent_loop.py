@@ -113,7 +113,7 @@ class AgentLoop:
         reply = parse_reply(
             text, think=self.config.think, separator=self.config.separator, max_actions=self.config.max_actions_per_turn
         )
-        turn = Turn(episode.state, context, sample, text, reply)
+        turn = Turn(episode.state, context, sample, text, reply, scale=self.config.task_reward_scale)
         episode.trajectory.turns.append(turn)
         known = [action for action in reply.actions if _is_known(action, episode.env)]
         turn.action_valid = bool(known) and len(known) == len(reply.actions)

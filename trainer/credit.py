@@ -73,7 +73,7 @@ def _group_relative(
 ) -> Tensor:
     by_std = config.advantage == "grpo"
     if config.credit == "turn":
-        rewards = [[turn.reward + turn.penalty for turn in trajectory.turns] for trajectory in trajectories]
+        rewards = [[turn.score for turn in trajectory.turns] for trajectory in trajectories]
         for row, owner in enumerate(batch.owner_B.tolist()):
             for index in range(len(rewards[owner])):
                 rewards[owner][index] -= float(penalty_BT[row][batch.turn_BT[row] == index].sum())
@@ -101,7 +101,7 @@ def _token_rewards(batch: Batch, trajectories: Sequence[Trajectory], config: Alg
     rewards_BT = torch.zeros_like(batch.mask_BT)
     per_turn = config.credit == "turn" or config.advantage == "bi_level_gae"
     for row, owner in enumerate(batch.owner_B.tolist()):
-        earned = [turn.reward + turn.penalty for turn in trajectories[owner].turns]
+        earned = [turn.score for turn in trajectories[owner].turns]
         ends = torch.nonzero(batch.turn_end_BT[row]).flatten().tolist()
         last_turn = int(batch.turn_BT[row, ends[-1]])
         if per_turn:

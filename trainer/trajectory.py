@@ -24,6 +24,8 @@ class Turn:
     reply: Reply
     reward: float = 0.0
     """Sum of the environment's rewards in this turn."""
+    scale: float = 1.0
+    """Factor of `reward` in the return (`rollout.task_reward_scale`)."""
     penalty: float = 0.0
     """Format penalty, 0 or negative."""
     action_valid: bool = False
@@ -31,6 +33,11 @@ class Turn:
     """Actions carried out."""
     advantage: float | None = None
     """Mean over the turn's tokens, once it is known."""
+
+    @property
+    def score(self) -> float:
+        """What the turn adds to the return."""
+        return self.scale * self.reward + self.penalty
 
 
 @dataclass(slots=True)
@@ -53,8 +60,8 @@ class Trajectory:
 
     @property
     def return_(self) -> float:
-        """Environment rewards and penalties of all turns."""
-        return sum(turn.reward + turn.penalty for turn in self.turns)
+        """Scaled environment rewards and penalties of all turns."""
+        return sum(turn.score for turn in self.turns)
 
     @property
     def n_tokens(self) -> int:
@@ -144,7 +151,7 @@ def trajectory_id(step: int, split: str, trajectory: Trajectory) -> str:
 
 def _components(trajectory: Trajectory) -> dict[str, float]:
     turns = trajectory.turns
-    return {"environment": sum(turn.reward for turn in turns), "format": sum(turn.penalty for turn in turns)}
+    return {"environment": sum(turn.scale * turn.reward for turn in turns), "format": sum(turn.penalty for turn in turns)}
 
 
 def decode(tokenizer: Any, ids: list[int]) -> str:

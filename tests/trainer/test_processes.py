@@ -1,0 +1,62 @@
+"""Two real CPU processes against one: same rollouts, same updates, one log; and the launcher that would silently start one."""
+
+import os
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from ragen_diag.config import to_dict
+from ragen_diag.rollout_log import read_metrics, step_files
+from trainer.loop import train
+
+RUNNER = """
+import sys
+from pathlib import Path
+from ragen_diag.config import load_config
+from trainer.loop import train
+if __name__ == "__main__":
+    train(load_config(sys.argv[1]), Path(sys.argv[2]), resume="resume" in sys.argv, progress=False)
+"""
+
+
+def launch(launcher, tmp_path, config, run_dir, *arguments):
+    (tmp_path / "runner.py").write_text(RUNNER)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
+    paths = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "PYTHONPATH": paths}
+    command = [sys.executable, "-m", *launcher, str(tmp_path / "runner.py"), str(tmp_path / "config.yaml"), str(run_dir)]
+    return subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False)
+
+
+TORCHRUN = ["torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one_and_resume(small, tmp_path):
+    sizes = ["rollout.groups=3", "optim.mini_batch=6", "diagnostics.every=1", "runtime.checkpoint_every=1"]
+    one = small("steps=2", *sizes)
+    train(one, tmp_path / "one", progress=False)
+    for steps, arguments in ((1, []), (2, ["resume"])):
+        done = launch(TORCHRUN, tmp_path, small(f"steps={steps}", *sizes), tmp_path / "two", *arguments)
+        assert done.returncode == 0, done.stderr[-3000:]
+    alone, together = read_metrics(tmp_path / "one"), read_metrics(tmp_path / "two")
+    for mine, theirs in zip(alone, together, strict=True):
+        for name, value in mine.items():
+            if "wall" not in name:
+                assert theirs[name] == pytest.approx(value, abs=1e-4), name
+    for (_, _, mine), (_, _, theirs) in zip(step_files(tmp_path / "one"), step_files(tmp_path / "two"), strict=True):
+        columns = ["trajectory_id", "turn", "response_text", "return_"]
+        assert pq.read_table(mine, columns=columns).equals(pq.read_table(theirs, columns=columns))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the launcher's command line is read from /proc")
+def test_the_launcher_that_silently_starts_one_process_is_refused(small, tmp_path):
+    launcher = ["accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    done = launch(launcher, tmp_path, small("steps=1"), tmp_path / "run")
+    assert done.returncode != 0
+    assert "2 processes were asked for, but `accelerate launch --cpu` started one" in done.stderr
+    assert not (tmp_path / "run").exists()
