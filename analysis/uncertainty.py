@@ -55,8 +55,8 @@ def stratified_bootstrap(
     """Percentile interval of a weighted mean of rows when rows are resampled within strata (a prompt's rollouts).
 
     Resampling n rows shows only (n-1)/n of their variance, so deviations are scaled by √(n/(n-1)) (Rao & Wu 1988), and by the
-    ratio of t to normal quantiles, with Satterthwaite's degrees of freedom: few strata often hold most of the variance. Strata with one row lend the pooled deviations; None
-    when they carry more than MAX_SINGLETON_SHARE of the weight.
+    ratio of t to normal quantiles with Satterthwaite's degrees of freedom: few strata often hold most of the variance. Strata
+    with one row lend the pooled deviations; None when they carry more than MAX_SINGLETON_SHARE of the weight.
     """
     _, stratum_R = np.unique(stratum_R, return_inverse=True)
     rows_S = np.bincount(stratum_R)
