@@ -112,9 +112,10 @@ def _reward_components(table: pa.Table) -> pd.DataFrame:
 
 
 def _series(points: Iterable[tuple[int, float | None]]) -> pd.Series:
-    pairs = sorted(points, key=lambda point: point[0])
+    """Points in step order. None = not measured at that step, and left out; nan = the trainer logged a nan, and kept."""
+    pairs = sorted(((step, value) for step, value in points if value is not None), key=lambda point: point[0])
     index = pd.Index([step for step, _ in pairs], name="step", dtype="int64")
-    return pd.Series([np.nan if value is None else value for _, value in pairs], index=index, dtype="float64")
+    return pd.Series([value for _, value in pairs], index=index, dtype="float64")
 
 
 def _summary(source: LogSource, rollouts: pd.DataFrame) -> InputSummary:

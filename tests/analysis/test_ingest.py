@@ -21,7 +21,7 @@ class Tables(LogSource):
         return iter(self.given)
 
     def series(self):
-        return {"kl_nats": [(2, None), (1, 0.5)]}
+        return {"kl_nats": [(3, float("nan")), (2, None), (1, 0.5)]}
 
 
 def source(*tables: pa.Table) -> Tables:
@@ -103,7 +103,8 @@ def test_reward_components_align_with_rollouts():
 def test_an_empty_log_is_an_empty_run():
     run, summary = ingest(source())
     assert len(run.rollouts) == 0 and summary.n_rollouts == 0 and summary.mean_reward is None
-    assert run.series["kl_nats"].index.tolist() == [1, 2] and np.isnan(run.series["kl_nats"][2])
+    assert run.series["kl_nats"].index.tolist() == [1, 3], "None was not measured; nan was logged"
+    assert run.series["kl_nats"][1] == 0.5 and np.isnan(run.series["kl_nats"][3])
 
 
 def test_the_text_sample_is_bounded_and_keeps_first_and_last_step(monkeypatch):
