@@ -12,6 +12,9 @@ from analysis.run_data import RunData
 from analysis.turning_points import finite, shift
 from ragen_diag.findings import Family, Finding, Status
 
+COMPLETE = 0.8
+"""Share of cut responses with a complete answer above which truncation does not spoil the scores; ours."""
+
 
 def constant_length(measures: Measures) -> pd.Series:
     """Response length at the steps where shortest and longest response are the same; needs the mean to agree if logged."""
@@ -22,6 +25,12 @@ def constant_length(measures: Measures) -> pd.Series:
     if mean is not None:
         same = same[np.isclose(mean.reindex(same.index).fillna(same), same)]
     return same
+
+
+def complete_share(cut: pd.DataFrame) -> float:
+    """Share of cut rollouts whose every turn still follows the output format: the cap only cut what came after the answer."""
+    known = cut["format_valid"].dropna()
+    return float((known >= 1).mean()) if len(known) else 0.0
 
 
 def not_finite_steps(run: RunData) -> set[int]:
@@ -83,14 +92,19 @@ def truncation(run: RunData, measures: Measures, *, warn_at: float = 0.5, fail_a
     claim = f"{how} recent response{' is' if whole else 's are'} cut at the cap"
     if len(same):
         claim += f" (shortest = longest = {same.iloc[-1]:g} tokens in {len(same)} steps)"
-    if status in (Status.FAIL, Status.WARN):
+    rollouts = recent_rollouts(run)
+    cut, whole_ones = rollouts[rollouts["truncated"] == 1], rollouts[rollouts["truncated"] == 0]
+    finished = complete_share(cut)
+    if finished >= COMPLETE and status == Status.FAIL:
+        status = Status.WARN
+        claim += f": {finished:.0%} of them hold a complete answer and run on after it, so the scores are those of real answers"
+        evidence["complete_answer_share"] = finished
+    elif status in (Status.FAIL, Status.WARN):
         claim += ": scores and texts are those of unfinished answers, so nothing follows about difficulty"
     spread = finite(measures.series.get("response_tokens_max"))
     could = ("an end-of-sequence token the sampler does not know",) if status != Status.PASS else ()
     if len(spread) and np.ptp(spread.to_numpy()) > 0 and level >= 0.3 and not len(same):
         evidence["response_tokens_max"] = float(spread.max())
-    rollouts = recent_rollouts(run)
-    cut, whole_ones = rollouts[rollouts["truncated"] == 1], rollouts[rollouts["truncated"] == 0]
     check = (
         "raise the response cap and compare the truncated share",
         "the end-of-sequence token of sampler and template",
