@@ -169,8 +169,8 @@ def fall_from_peak(series: pd.Series, *, spread: float | None = None, share: flo
     """The fall of a smoothed series from its running peak that lasts to the end, else the first that recovered, or None.
 
     A fall must exceed `share` of what was gained since the baseline (of a quarter of `spread`, if that is more: a run that
-    gained nothing has noise for a peak) and five sigmas of the smoothed noise (a running peak is itself some two sigmas high). spread: range of single values, such as
-    p95 - p5 of the returns; default: the size of the peak itself.
+    gained nothing has noise for a peak) and five sigmas of the smoothed noise (a running peak is some two sigmas high itself).
+    spread: range of single values, such as p95 - p5 of the returns; default: the size of the peak itself.
     """
     points = finite(series)
     if len(points) < MIN_POINTS:
