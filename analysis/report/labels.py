@@ -90,10 +90,10 @@ def interval(estimate: Estimate) -> str:
     scale = 100 if is_share(estimate.unit) else 1
     low, high = (scale * end for end in estimate.ci95)
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
-        ends = digits(low), digits(high)
+        ends = [digits(low), digits(high)]
     else:
         decimals = max(1 - math.floor(math.log10(high - low)), 0)
-        ends = tuple(f"{round(end, decimals) + 0.0:.{decimals}f}".replace("-", "−", 1) for end in (low, high))
+        ends = [f"{round(end, decimals) + 0.0:.{decimals}f}".replace("-", "−", 1) for end in (low, high)]
     return " to ".join(ends) + (" %" if is_share(estimate.unit) else "")
 
 

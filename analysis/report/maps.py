@@ -206,7 +206,7 @@ def reward_variance_plot(run: RunReport, max_points: int) -> Plot:
     visits = groups.groupby("prompt").size()
     if visits.median() >= _MIN_VISITS and len(visits) > 1 and groups["step"].nunique() > 1:
         return _spread_map(title, groups, int(visits.median()))
-    quantiles = groups.groupby("step")["std"].quantile([0.1, 0.5, 0.9]).unstack()
+    quantiles = groups.groupby("step")["std"].quantile(np.array([0.1, 0.5, 0.9])).unstack()
     names = {0.1: "lowest tenth", 0.5: "median group", 0.9: "highest tenth"}
     shown = [
         plain_curve(quantiles.index.to_numpy(), quantiles[q].to_numpy(), name, "reward") for q, name in names.items()

@@ -81,7 +81,9 @@ class RunView:
     def is_recommended(self, row: dict[str, Any]) -> bool:
         """Whether a row of the filter table is the recommended setting."""
         setting = (self.run.filter or {}).get("setting")
-        shared = set(setting) & set(row) if isinstance(setting, dict) else set()
+        if not isinstance(setting, dict):
+            return False
+        shared = set(setting) & set(row)
         return bool(shared) and all(row[key] == setting[key] for key in shared)
 
     @property
@@ -258,9 +260,10 @@ def _run_notes(run: RunReport, rollouts: list[ViewRollout]) -> list[str]:
     if run.data.text_sampling:
         notes.append(f"Texts analyzed: {run.data.text_sampling}")
     if rollouts:
+        total = count_text(len(run.data.rollouts), "rollout")
         notes.append(
-            f"Rollout viewer: showing {len(rollouts)} of {count_text(len(run.data.rollouts), 'rollout')}, chosen because a finding points at "
-            "them, then whole groups from the start, the middle and the end of the run."
+            f"Rollout viewer: showing {len(rollouts)} of {total}, chosen because a finding points at them, then whole groups "
+            "from the start, the middle and the end of the run."
         )
     return notes
 
@@ -295,9 +298,8 @@ def _notes(report: Report, runs: list[RunView], budget: Budget) -> list[str]:
     n_bad = sum(entry.n_bad_rows for entry in report.inputs)
     n_skipped = sum(len(entry.skipped) for entry in report.inputs)
     if n_bad or n_skipped:
-        notes.append(
-            f"{count_text(n_bad, 'bad row')} and {count_text(n_skipped, 'record or file', 'records or files')} skipped: see the appendix."
-        )
+        skipped = count_text(n_skipped, "record or file", "records or files")
+        notes.append(f"{count_text(n_bad, 'bad row')} and {skipped} skipped: see the appendix.")
     longest = max((len(points) for run in report.runs for points in run.series.values()), default=0)
     longest = max(longest, max((len(logged) for run in report.runs for logged in run.data.series.values()), default=0))
     if longest > budget.series_points:

@@ -40,4 +40,4 @@ def thinning_note(n_shown: int, n_total: int) -> str:
     """Say under a plot what was left out; "" when nothing was."""
     if n_shown >= n_total:
         return ""
-    return f"Thinned: {n_shown:,} of {n_total:,} steps drawn, the smallest and largest of every bucket among them, so spikes stay."
+    return f"Thinned: {n_shown:,} of {n_total:,} steps drawn, with the smallest and largest of every bucket, so spikes stay."

@@ -181,14 +181,11 @@ def view_rollouts(
     phrases = SharedPhrases(run.data.texts)
     texts = {row.trajectory_id: row for row in run.data.texts if row.trajectory_id in chosen}
     frame = run.data.rollouts
-    facts = (
-        frame[frame["trajectory_id"].isin([name for name in chosen if _storable(name)])]
-        .drop_duplicates("trajectory_id")
-        .set_index("trajectory_id")
-    )
+    facts = frame[frame["trajectory_id"].isin([name for name in chosen if _storable(name)])]
+    row_of = {str(name): position for position, name in enumerate(facts["trajectory_id"])}
     views = []
     for trajectory_id, reasons in chosen.items():
-        row = facts.loc[trajectory_id] if trajectory_id in facts.index else None
+        row = facts.iloc[row_of[trajectory_id]] if trajectory_id in row_of else None
         view = _facts(trajectory_id, row, texts.get(trajectory_id), reasons)
         raw = turns.get(trajectory_id, [])
         if not raw and (first := texts.get(trajectory_id)) is not None:

@@ -39,9 +39,7 @@ def report() -> Report:
     ]
     run.findings = [dataclasses.replace(finding, **_texts(finding)) for finding in run.findings]
     run.findings.append(Finding("TC01", Status.WARN, LONG_LINE, {HOSTILE: [HOSTILE] * 3, "trace": LONG_LINE}))
-    run.metrics = {
-        HOSTILE: dataclasses.replace(estimate, method=HOSTILE, unit="<b>") for estimate in run.metrics.values()
-    }
+    run.metrics = {HOSTILE: dataclasses.replace(run.metrics["success_rate"], method=HOSTILE, unit="<b>")}
     run.series[HOSTILE] = run.series["reward_mean"]
     entry = finished.inputs[0]
     entry.path = entry.why = entry.format = HOSTILE

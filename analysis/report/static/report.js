@@ -6,7 +6,8 @@
 
   // --- theme: follows the system until the reader chooses
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
+  let printing = false;
+  const isDark = () => !printing && (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
   const toggle = document.getElementById("theme");
   const nameToggle = () => { toggle.textContent = isDark() ? "Light colours" : "Dark colours"; };
   toggle.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; nameToggle(); repaint(); });
@@ -49,16 +50,17 @@
     if (drawn.has(place)) return;
     drawn.add(place);
     try {
-      const Plotly = await loadPlotly();
-      place.textContent = "";
+      const Plotly = window.Plotly ?? await loadPlotly();
       await Plotly.newPlot(place, ...figureOf(place));
       place.dataset.drawn = "yes";
     } catch (error) {
       place.textContent = `This plot could not be drawn here (${error.message}); its numbers are in the table below.`;
     }
   };
+  // Other colours: what is in view is drawn again now, the rest when it comes into view.
   function repaint() {
-    for (const place of drawn) if (place.dataset.drawn) window.Plotly.react(place, ...figureOf(place));
+    for (const place of drawn) { delete place.dataset.drawn; seen.unobserve(place); seen.observe(place); }
+    drawn.clear();
   }
   const places = [...document.querySelectorAll(".plot")];
   const seen = new IntersectionObserver((entries) => {
@@ -66,13 +68,19 @@
   }, { rootMargin: "500px 0px" });
   places.forEach((place) => seen.observe(place));
 
-  // --- printing: light colours, everything open
+  // --- printing: light colours, everything open and drawn
   const opened = [];
   addEventListener("beforeprint", () => {
+    printing = true;
     for (const details of document.querySelectorAll("details:not([open]):not(.rollout)")) { details.open = true; opened.push(details); }
+    drawn.clear();
+    places.forEach(draw);
+  });
+  addEventListener("afterprint", () => {
+    printing = false;
+    opened.splice(0).forEach((details) => { details.open = false; });
     repaint();
   });
-  addEventListener("afterprint", () => { opened.splice(0).forEach((details) => { details.open = false; }); repaint(); });
 
   // --- a link into something folded unfolds it
   const reveal = () => {
