@@ -189,7 +189,8 @@ in {minutes:.0f} minutes on two CPU cores. A test repeats a small part of it (`t
 
 - Lowest AUROC of any kind: **{worst:.3f}**.
 - Healthy runs called collapsed: **{table.healthy_collapsed} of {table.n_healthy}**
-  ({table.healthy_collapsed / table.n_healthy:.1%}); called a broken pipeline: {table.healthy_broken}; put under watch: {table.healthy_watch}.
+  ({table.healthy_collapsed / table.n_healthy:.1%}); called
+  a broken pipeline: {table.healthy_broken}; put under watch: {table.healthy_watch}.
 - Echo Trap announced before the reward began to fall: **{table.announced:.0%}**, by {table.lead_steps:.0f} steps (median).
   The reference's stop rule (in-group std under 10 % of its first-ten mean for ten steps) fires before the fall in
   {table.stopped:.0%}.
