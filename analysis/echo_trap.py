@@ -30,7 +30,7 @@ from analysis.turning_points import (
 SOLVED_HEADROOM = 0.15
 """A mean reward within this share of the best return leaves the spread no room: its fall is success, not a trap."""
 STD_RATIO = 0.5
-"""In-group std at half its baseline is a warning. RAGEN-2 stops at a tenth, long after the reward fell in our planted runs."""
+"""In-group std at half its baseline is a warning. RAGEN-2 stops at a tenth: most planted runs get there after the fall, or never."""
 MIN_LEAD = 3
 """Steps a signal must turn before the reward's fall to have foretold it; a crash drags spread and entropy with it."""
 SPIKE_WINDOW = 25
