@@ -86,7 +86,11 @@ class RolloutConfig:
     task_reward_scale: float = 1.0
     """Factor of the environment's rewards in the return; 0 leaves the format penalty alone (see the collapse demo)."""
     format_penalty: float = -0.1
-    """Added to the return once per turn that breaks the format or names an unknown action."""
+    """Added to the return once per turn that breaks the format, names an unknown action, or is cut at the token cap."""
+    thinking_target: int = 0
+    """Wanted length of a turn's thinking, tokens; 0 is off. Short targets teach terse replies, and can cost the reasoning itself."""
+    thinking_cost: float = 0.02
+    """Taken from the return per token that a turn's thinking is longer or shorter than thinking_target."""
     train_seed: int = 10_000
     """Step t (from 1) uses prompt seeds train_seed + groups * (t - 1) + i."""
     batch_size: int = 128
@@ -203,6 +207,8 @@ class ValidationConfig:
     """Seeds of training start far above."""
     temperature: float = 1.0
     """Sampling temperature. 1 measures the policy itself; RAGEN validates at 0.5."""
+    max_turns: int = 0
+    """Replies per rollout; 0 is as in training."""
 
 
 @dataclass(frozen=True, slots=True)

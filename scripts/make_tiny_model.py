@@ -1,6 +1,6 @@
 """Make the embedded default model: tokenizer, weights, and the numbers for its card. Not needed to use the package.
 
-    OMP_NUM_THREADS=2 python scripts/make_tiny_model.py --out ragen_diag/tiny_model
+    OMP_NUM_THREADS=1 python scripts/make_tiny_model.py --out ragen_diag/tiny_model
 
 A byte-level BPE tokenizer is trained on the environments' prompts; a small Llama is then trained by imitation on noisy
 expert traces. Everything follows from --seed. The traces use seeds far from those of training (10000 and up) and
@@ -69,7 +69,7 @@ class Phase:
 
 # Short and clean traces first, from which words and directions are learnt quickly; then whole noisy episodes, so that
 # the warm start is a poor player that knows better, and reinforcement learning has something to improve.
-PHASES = "1:500:64:0.3,5:140:40:0.75"
+PHASES = "1:650:64:0.3,5:130:40:0.6"
 TASKS = (
     Task("frozen_lake:no_slip", {"observation_format": "coord"}, 0.84),
     Task("frozen_lake:no_slip", {}, 0.04),
@@ -315,10 +315,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--phases", default=PHASES, help="turns:steps:batch size:noise, ...")
-    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--vocab-size", type=int, default=640)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only-frozen-lake", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

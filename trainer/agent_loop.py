@@ -14,7 +14,7 @@ import numpy as np
 from envs.text_env import TextEnv
 from ragen_diag.config import RolloutConfig
 from ragen_diag.errors import ConfigError
-from trainer.parsing import parse_reply
+from trainer.parsing import parse_reply, thinking_span
 from trainer.prompts import ChatFormat, history_text, system_text, turn_text
 from trainer.sampling import Sample, Sampler
 from trainer.trajectory import Trajectory, Turn, decode
@@ -117,7 +117,8 @@ class AgentLoop:
         episode.trajectory.turns.append(turn)
         known = [action for action in reply.actions if _is_known(action, episode.env)]
         turn.action_valid = bool(known) and len(known) == len(reply.actions)
-        turn.penalty = 0.0 if turn.action_valid else self.config.format_penalty
+        turn.penalty = 0.0 if turn.action_valid and not sample.cut else self.config.format_penalty
+        turn.thinking_cost = self._thinking_cost(sample)
         for action in known[: episode.actions_left]:
             episode.state, reward, terminated, _, info = episode.env.step(action)
             turn.reward += float(reward)
@@ -129,6 +130,13 @@ class AgentLoop:
                 return
         episode.actions_left -= turn.n_actions
         episode.over = episode.actions_left <= 0
+
+    def _thinking_cost(self, sample: Sample) -> float:
+        """What the distance of the thinking from its wanted length costs; unclosed thinking counts whole."""
+        if not self.config.thinking_target:
+            return 0.0
+        first, last = thinking_span(sample.ids, self.chat.tokenizer) or (0, len(sample.ids))
+        return self.config.thinking_cost * abs(last - first - self.config.thinking_target)
 
     def _out_of_room(self, episode: Episode, n_tokens: int, room: int) -> None:
         if not episode.trajectory.turns:

@@ -13,7 +13,7 @@ from ragen_diag.errors import ModelError, RunFolderError
 from ragen_diag.rollout_log import CHECKPOINTS_DIR, RUN_FILE, write_step
 from trainer import checkpoints, run_folder
 from trainer.rollout import RolloutEngine, make_env
-from trainer.setup import Agent, build_agent, set_threads, training_settings
+from trainer.setup import Agent, build_agent, set_threads, validation_setup
 from trainer.trajectory import LogContext, log_rows
 from trainer.validation import EvalResult, result_of
 
@@ -96,20 +96,15 @@ def _play(
 ) -> EvalResult:  # fmt: skip
     set_threads(config.runtime)
     agent = _agent(config, checkpoint)
-    chosen = config.validation.temperature if temperature is None else temperature
-    settings = dataclasses.replace(training_settings(config.rollout), temperature=chosen, top_p=1.0, top_k=0)
-    engine = RolloutEngine(config.env, config.rollout, run_seed=config.seed)
-    trajectories = engine.collect(
-        agent.loop(config.rollout, settings),
-        range(first_seed, first_seed + n_seeds),
-        group_size=n_rollouts,
-        split="val",
-    )
+    rollout, settings = validation_setup(config, temperature)
+    engine = RolloutEngine(config.env, rollout, run_seed=config.seed)
+    seeds = range(first_seed, first_seed + n_seeds)
+    trajectories = engine.collect(agent.loop(rollout, settings), seeds, group_size=n_rollouts, split="val")
     if run_dir is not None:
         run_folder.save_config(config, run_dir)
         context = LogContext(run_dir.name, 0, "val", config.env.name, model, settings, config.rollout.think)
         write_step(run_dir, 0, "val", log_rows(trajectories, context, agent.tokenizer))
-    return result_of(model, config.env.name, trajectories, n_rollouts=n_rollouts, temperature=chosen)
+    return result_of(model, config.env.name, trajectories, n_rollouts=n_rollouts, temperature=settings.temperature)
 
 
 def _resolve(model: str, config: TrainConfig | None) -> tuple[TrainConfig, Path | None]:

@@ -5,7 +5,6 @@ roll out, diagnose, filter, credit, update, log; step after step. What each verb
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ import numpy as np
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from ragen_diag.config import TrainConfig
+from ragen_diag.config import RolloutConfig, TrainConfig
 from ragen_diag.errors import RunFolderError, UsageError
 from ragen_diag.rollout_log import read_metrics, write_metrics, write_step
 from trainer import checkpoints, credit, early_stop, run_folder
@@ -28,7 +27,7 @@ from trainer.metrics import Row, advantage_metrics, rollout_metrics
 from trainer.progress import RunProgress
 from trainer.rollout import RolloutEngine
 from trainer.sampling import SamplingSettings
-from trainer.setup import build_agent, set_threads, training_settings
+from trainer.setup import build_agent, set_threads, training_settings, validation_setup
 from trainer.trajectory import LogContext, Trajectory, log_rows
 from trainer.update import Updater
 from trainer.validation import EvalResult, result_of
@@ -142,7 +141,12 @@ class Trainer:
             self.state.n_prompts += config.rollout.groups
             seeds = range(first, first + config.rollout.groups)
             collected += self._play(
-                seeds, config.rollout.group_size, "train", self.settings, attempt * config.rollout.groups
+                seeds,
+                config.rollout.group_size,
+                "train",
+                config.rollout,
+                self.settings,
+                attempt * config.rollout.groups,
             )
             share = mark_kept(collected, self.filter)
             kept = sorted({trajectory.group for trajectory in collected if trajectory.kept})
@@ -153,11 +157,16 @@ class Trainer:
         return collected, share
 
     def _play(
-        self, seeds: Sequence[int], group_size: int, split: str, settings: SamplingSettings, first_group: int = 0
+        self,
+        seeds: Sequence[int],
+        group_size: int,
+        split: str,
+        rollout: RolloutConfig,
+        settings: SamplingSettings,
+        first_group: int = 0,
     ) -> list[Trajectory]:
         """Play groups, shared among the processes; every process gets all of them, in group order."""
-        accelerator = self.accelerator
-        loop = self.agent.loop(self.config.rollout, settings)
+        accelerator, loop = self.accelerator, self.agent.loop(rollout, settings)
         mine = list(range(len(seeds)))[accelerator.process_index :: accelerator.num_processes]
         played: list[Trajectory] = []
         for at in [mine] if accelerator.num_processes == 1 else [[index] for index in mine]:
@@ -216,9 +225,9 @@ class Trainer:
     def _validate(self, shown: RunProgress) -> Row:
         """Play the held-out seeds and log them as split `val`."""
         validation, state = self.config.validation, self.state
-        settings = dataclasses.replace(self.settings, temperature=validation.temperature, top_p=1.0, top_k=0)
+        rollout, settings = validation_setup(self.config)
         seeds = range(validation.first_seed, validation.first_seed + validation.seeds)
-        trajectories = self._play(seeds, 1, "val", settings)
+        trajectories = self._play(seeds, 1, "val", rollout, settings)
         self._log_rollouts(trajectories, "val", settings)
         label = f"step {state.step}"
         result = result_of(label, self.config.env.name, trajectories, n_rollouts=1, temperature=validation.temperature)

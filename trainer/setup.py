@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,14 @@ def build_agent(config: TrainConfig, *, for_training: bool) -> Agent:
 def training_settings(rollout: RolloutConfig) -> SamplingSettings:
     """How training rollouts are sampled."""
     return SamplingSettings(rollout.max_response_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
+
+
+def validation_setup(config: TrainConfig, temperature: float | None = None) -> tuple[RolloutConfig, SamplingSettings]:
+    """How held-out rollouts are played and sampled; without a temperature the configuration's."""
+    validation, rollout = config.validation, config.rollout
+    chosen = validation.temperature if temperature is None else temperature
+    settings = SamplingSettings(rollout.max_response_tokens, chosen)
+    return dataclasses.replace(rollout, max_turns=validation.max_turns or rollout.max_turns), settings
 
 
 def set_threads(runtime: RuntimeConfig) -> None:

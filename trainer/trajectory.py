@@ -28,6 +28,8 @@ class Turn:
     """Factor of `reward` in the return (`rollout.task_reward_scale`)."""
     penalty: float = 0.0
     """Format penalty, 0 or negative."""
+    thinking_cost: float = 0.0
+    """What the distance of the thinking from `rollout.thinking_target` costs, 0 or positive."""
     action_valid: bool = False
     n_actions: int = 0
     """Actions carried out."""
@@ -37,7 +39,7 @@ class Turn:
     @property
     def score(self) -> float:
         """What the turn adds to the return."""
-        return self.scale * self.reward + self.penalty
+        return self.scale * self.reward + self.penalty - self.thinking_cost
 
 
 @dataclass(slots=True)
@@ -150,8 +152,14 @@ def trajectory_id(step: int, split: str, trajectory: Trajectory) -> str:
 
 
 def _components(trajectory: Trajectory) -> dict[str, float]:
+    """Named parts of the return; a reward that does not count is not one of them."""
     turns = trajectory.turns
-    return {"environment": sum(turn.scale * turn.reward for turn in turns), "format": sum(turn.penalty for turn in turns)}
+    parts = {"format": sum(turn.penalty for turn in turns)}
+    if any(turn.scale for turn in turns):
+        parts = {"environment": sum(turn.scale * turn.reward for turn in turns)} | parts
+    if any(turn.thinking_cost for turn in turns):
+        parts["thinking_length"] = -sum(turn.thinking_cost for turn in turns)
+    return parts
 
 
 def decode(tokenizer: Any, ids: list[int]) -> str:

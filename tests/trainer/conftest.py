@@ -11,6 +11,7 @@ SMALL = [
     "rollout.group_size=2",
     "rollout.max_turns=2",
     "optim.mini_batch=2",
+    "optim.schedule=constant",
     "optim.micro_batch=2",
     "diagnostics.every=0",
     "validation.every=0",

@@ -78,6 +78,7 @@ def test_the_next_context_holds_the_sampled_ids_untouched():
         (say(""), -0.1, 0, False),
         ("no tags", -0.1, 0, False),
         ("cut off ...", -0.1, 0, False),
+        (say("Up") + " and so on ...", -0.1, 1, True),  # its action counts, but it did not end by itself
     ],
 )
 def test_penalty_once_per_invalid_turn(text, penalty, n_actions, valid):
@@ -153,3 +154,13 @@ def test_without_thinking():
     trajectory, sampler = play(" Up || Up</answer>", "Up</answer>", think=False)
     assert trajectory.success
     assert TOKENIZER.decode(sampler.contexts[0]).endswith("<answer>")
+
+
+def test_thinking_off_its_wanted_length_costs_per_token():
+    tokens = len(TOKENIZER(" go up", add_special_tokens=False)["input_ids"])
+    trajectory, _ = play(say("Up", thinking=" go up"), max_turns=1, thinking_target=tokens + 3, thinking_cost=0.25)
+    assert trajectory.turns[0].thinking_cost == 0.75
+    assert trajectory.return_ == -0.75
+    context = LogContext("run", 3, "train", "frozen_lake", "update-2", SamplingSettings(32), True)
+    (row,) = log_rows([trajectory], context, TOKENIZER)
+    assert row["reward_components"] == {"environment": 0.0, "format": 0.0, "thinking_length": -0.75}

@@ -162,7 +162,7 @@ def test_folders_that_must_not_be_touched(small, tmp_path):
 
 def test_a_run_is_not_resumed_as_another_experiment(small, tmp_path):
     train(small("steps=1"), tmp_path / "run", progress=False)
-    with pytest.raises(ConfigError, match=r"optim.lr: 3e-05 in the run, 0.1 now"):
+    with pytest.raises(ConfigError, match=r"optim.lr: 0.0003 in the run, 0.1 now"):
         train(small("steps=2", "optim.lr=0.1"), tmp_path / "run", resume=True, progress=False)
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ from trainer.loop import train
 RUNNER = """
 import sys
 from pathlib import Path
+from pathlib import Path
 from ragen_diag.config import load_config
 from trainer.loop import train
 if __name__ == "__main__":
@@ -25,10 +27,19 @@ if __name__ == "__main__":
 def launch(launcher, tmp_path, config, run_dir, *arguments):
     (tmp_path / "runner.py").write_text(RUNNER)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
-    paths = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "PYTHONPATH": paths}
-    command = [sys.executable, "-m", *launcher, str(tmp_path / "runner.py"), str(tmp_path / "config.yaml"), str(run_dir)]
-    return subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        *launcher,
+        str(tmp_path / "runner.py"),
+        str(tmp_path / "config.yaml"),
+        str(run_dir),
+    ]
+    return subprocess.run(
+        [*command, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
 
 
 TORCHRUN = ["torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
