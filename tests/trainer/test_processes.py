@@ -16,7 +16,6 @@ from trainer.loop import train
 RUNNER = """
 import sys
 from pathlib import Path
-from pathlib import Path
 from ragen_diag.config import load_config
 from trainer.loop import train
 if __name__ == "__main__":
