@@ -21,7 +21,10 @@ def write_run(folder: Path, *, steps: int = 24, prompts: int = 6, rollouts: int 
         rollout_log.write_step(folder, step, "train", rows)
         if step % 4 == 1:
             _cross_scores(step, prompts, rollouts, named, rows).save(folder)
-    metrics = [{"step": step, "grad_norm": float(rng.uniform(0.4, 0.6)), "kl_nats": 1e-3 * step} for step in range(1, steps + 1)]
+    metrics = [
+        {"step": step, "grad_norm": float(rng.uniform(0.4, 0.6)), "kl_nats": 1e-3 * step}
+        for step in range(1, steps + 1)
+    ]
     rollout_log.write_metrics(folder, metrics)
     (folder / rollout_log.RUN_FILE).write_text("name: planted\n")
     return folder
