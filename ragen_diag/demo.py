@@ -78,9 +78,9 @@ def _learn(folder: Path, steps: int | None, n_seeds: int) -> Report:
 def _collapse(folder: Path, steps: int | None, n_seeds: int) -> Report:
     config = _config("demo-collapse", steps)
     _say(
-        "Provoking template collapse: the task's reward counts for nothing; a grader pays for brief thinking in the right\n"
-        f"format ({config.rollout.thinking_target} tokens), and an entropy bonus keeps it varied. The board falls out of the thinking first:\n"
-        "H(Z|X) stays or rises while the input dependence I(X;Z) is lost."
+        "Provoking template collapse: the task's reward counts for nothing; a grader pays for brief thinking in the\n"
+        f"right format ({config.rollout.thinking_target} tokens), and an entropy bonus keeps it varied. The board falls out "
+        "of the thinking\nfirst: H(Z|X) stays or rises while the input dependence I(X;Z) is lost."
     )
     before = api.evaluate(config.model.path, n_seeds=n_seeds)
     run_dir = folder / "collapse"
