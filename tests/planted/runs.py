@@ -5,6 +5,7 @@ Each kind draws its sizes and rates anew per seed. `draw(kind, seed)` is all tha
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -43,6 +44,8 @@ def draw(kind: str, seed: int) -> Planted:
     run, texts = simulate(plan, rng, f"{kind}-{seed}")
     if kind in _BUGS:
         _BUGS[kind](run, rng)
+        # A bug may mark rollouts after their texts were drawn: the native log must show what the columns say.
+        texts = dataclasses.replace(texts, env_text_R=run.rollouts["has_env_text"].to_numpy() > 0)
     return Planted(kind, run, texts, **events)
 
 
