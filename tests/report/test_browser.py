@@ -231,6 +231,7 @@ def test_a_run_of_ten_thousand_steps_opens_in_three_seconds(visit, tmp_path):
     assert 0 < metrics["TaskDuration"] < 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_fault(visit, reports, scheme):
     page = visit(reports / "one.html", color_scheme=scheme, bypass_csp=True)

@@ -117,6 +117,7 @@ def test_hostile_text_stays_text(tmp_path):
     assert "{{ 7 * 7 }}" in shown
 
 
+@pytest.mark.slow
 def test_ten_thousand_steps_of_128_rollouts_fit_and_keep_the_spike(tmp_path):
     n_steps = 10_000
     big = factory.report("echo_trap", n_steps=n_steps, n_groups=16, group_size=8)
@@ -131,6 +132,7 @@ def test_ten_thousand_steps_of_128_rollouts_fit_and_keep_the_spike(tmp_path):
     assert "of 1\u202f280\u202f000 rollouts" in text
 
 
+@pytest.mark.slow
 def test_forty_runs_still_fit(tmp_path):
     many = Report(inputs=[], runs=[factory.run("template_collapse", n_steps=60, seed=seed) for seed in range(40)])
     for number, run in enumerate(many.runs):
