@@ -136,7 +136,10 @@ def _last(per_step: _PER_STEP) -> dict[str, Estimate]:
 def _series(measures: Measures) -> dict[str, list[SeriesPoint]]:
     """Series with intervals where a step's estimate has one; non-finite values stay in the series as None."""
     series = {
-        name: [SeriesPoint(int(step), float(value) if np.isfinite(value) else None) for step, value in values.items()]
+        name: [
+            SeriesPoint(step, value if np.isfinite(value) else None)
+            for step, value in zip(values.index.astype(int).tolist(), values.astype(float).tolist(), strict=True)
+        ]
         for name, values in measures.series.items()
     }
     names = {name for estimates in measures.per_step.values() for name in estimates}

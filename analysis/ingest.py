@@ -7,6 +7,7 @@ Turn rows are folded into one row per trajectory, table by table; texts are kept
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -137,7 +138,7 @@ def _summary(source: LogSource, rollouts: pd.DataFrame) -> InputSummary:
     )
 
 
-def _counts(rollouts: pd.DataFrame) -> dict[str, int | float | None]:
+def _counts(rollouts: pd.DataFrame) -> dict[str, Any]:
     """The counts of the JSON contract for any subset of rollouts."""
     finite = np.isfinite(rollouts["return_"].to_numpy(dtype="float64"))
     return {

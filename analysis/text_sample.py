@@ -74,10 +74,10 @@ class TextSampler:
         if len(rows) >= MAX_ROWS_PER_STEP and row["group_id"] != rows[-1].group:
             self._cut_rows = True
             return
-        texts = [(row[name] or "")[:MAX_TEXT_CHARS] for name in _TEXTS]
+        prompt, thinking, response = ((row[name] or "")[:MAX_TEXT_CHARS] for name in _TEXTS)
         return_ = float("nan") if row["return_"] is None else float(row["return_"])
-        chars = sum(map(len, texts))
-        rows.append(_Row(row["trajectory_id"], row["group_id"], *texts, return_=return_, chars=chars))
+        chars = len(prompt) + len(thinking) + len(response)
+        rows.append(_Row(row["trajectory_id"], row["group_id"], prompt, thinking, response, return_, chars))
         self._chars += chars
 
     def _thin(self) -> bool:
@@ -105,11 +105,12 @@ class TextSampler:
 
     def rows(self, rollouts: pd.DataFrame) -> list[TextRow]:
         """The sample with the dense group and prompt codes of `rollouts`."""
-        codes = rollouts.drop_duplicates("trajectory_id").set_index("trajectory_id")[["group", "prompt"]]
+        first = rollouts.drop_duplicates("trajectory_id")
+        codes = dict(zip(first["trajectory_id"], zip(first["group"], first["prompt"], strict=True), strict=True))
         found = []
         for (split, step), rows in self._steps.items():
             for row in rows:
-                group, prompt = codes.loc[row.trajectory_id]
+                group, prompt = codes[row.trajectory_id]
                 found.append(
                     TextRow(
                         step, split, int(group), int(prompt), row.trajectory_id, row.prompt_text, row.thinking_text,

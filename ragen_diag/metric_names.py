@@ -21,8 +21,12 @@ METRICS: dict[str, Metric] = {
     "reward_min": Metric("reward", "smallest return of the step"),
     "reward_std_in_group": Metric("reward", "mean over groups of the in-group standard deviation (ddof 1)"),
     "reward_std_batch": Metric("reward", "standard deviation over the whole batch"),
-    "reward_std": Metric("reward", "standard deviation of the reward, over groups or the batch: the log does not say which (TRL 0.17+)"),
-    "reward_after_kl_mean": Metric("reward", "mean return after the KL penalty inside the reward was subtracted (verl critic/rewards)"),
+    "reward_std": Metric(
+        "reward", "standard deviation of the reward, over groups or the batch: the log does not say which (TRL 0.17+)"
+    ),
+    "reward_after_kl_mean": Metric(
+        "reward", "mean return after the KL penalty inside the reward was subtracted (verl critic/rewards)"
+    ),
     "reward_kl_mean": Metric("reward", "mean KL penalty inside the reward"),
     "task_score_mean": Metric(
         "score", "mean of the true task score (accuracy, strict check) when logged apart from the reward"

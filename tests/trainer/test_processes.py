@@ -1,6 +1,7 @@
 """Two real CPU processes against one: same rollouts, same updates, one log; and the launcher that would silently start one."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,12 @@ def launch(launcher, tmp_path, config, run_dir, *arguments):
     )
 
 
-TORCHRUN = ["torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
+def torchrun():
+    """Two processes that meet on a free local port; `--standalone` would ask for the machine's name, which may not resolve."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    return ["torch.distributed.run", "--master_addr", "127.0.0.1", "--master_port", port, "--nproc_per_node", "2"]
 
 
 @pytest.mark.slow
@@ -50,7 +56,7 @@ def test_two_processes_train_like_one_and_resume(small, tmp_path):
     one = small("steps=2", *sizes)
     train(one, tmp_path / "one", progress=False)
     for steps, arguments in ((1, []), (2, ["resume"])):
-        done = launch(TORCHRUN, tmp_path, small(f"steps={steps}", *sizes), tmp_path / "two", *arguments)
+        done = launch(torchrun(), tmp_path, small(f"steps={steps}", *sizes), tmp_path / "two", *arguments)
         assert done.returncode == 0, done.stderr[-3000:]
     alone, together = read_metrics(tmp_path / "one"), read_metrics(tmp_path / "two")
     for mine, theirs in zip(alone, together, strict=True):
