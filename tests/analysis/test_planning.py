@@ -28,7 +28,7 @@ def test_fewest_prompts_and_cheapest_plan():
         prompts_needed(spread, 0.0, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.calibration
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("copy_prob", [0.2, 0.5])
 def test_predicts_the_observed_half_width(metric, copy_prob):

@@ -111,7 +111,7 @@ COVERED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.calibration
 @pytest.mark.parametrize("name", COVERED)
 @pytest.mark.parametrize(("n", "k"), [(32, 4), (64, 8)])
 def test_intervals_cover_the_closed_form(name, n, k):
@@ -131,7 +131,7 @@ def test_intervals_cover_the_closed_form(name, n, k):
     assert bracket / draws >= 0.94
 
 
-@pytest.mark.slow
+@pytest.mark.calibration
 def test_permutation_test_holds_its_level():
     policy, critic = World(copy_prob=0.0), World(copy_prob=0.5)
     p = []

@@ -14,7 +14,7 @@ from tests.planted.runs import EXPECTED, FAILING, HEALTHY, draw
 from tests.planted.simulate import write_native
 
 
-@pytest.mark.slow
+@pytest.mark.calibration
 def test_failures_are_told_from_healthy_runs():
     table = tabulate(collect(runs=3, healthy_runs=2, jobs=1))
     for kind, found in table.auroc.items():
