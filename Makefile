@@ -26,7 +26,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
+	for name in envs cross_scoring coverage detection; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
