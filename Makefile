@@ -7,18 +7,22 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test calibrate check bench docs clean
+.PHONY: demo test calibrate distributed check bench docs clean
 
 demo: $(VENV)/.train
 	$(BIN)/ragen-diag demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -m "not slow and not calibration"
-	$(BIN)/python -m pytest -n 1 -m "slow and not calibration"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not calibration and not distributed"
+	$(BIN)/python -m pytest -n 1 -m "slow and not calibration and not distributed"
 
 # Statistical properties over many draws: interval coverage, the planner, detection on planted runs. Not part of CI.
 calibrate: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m calibration
+
+# Two real training processes on one machine. Not part of CI until it has been seen to pass on a quiet machine.
+distributed: $(VENV)/.dev
+	$(BIN)/python -m pytest -m distributed
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -50,7 +50,7 @@ def torchrun():
     return ["torch.distributed.run", "--master_addr", "127.0.0.1", "--master_port", port, "--nproc_per_node", "2"]
 
 
-@pytest.mark.slow
+@pytest.mark.distributed
 def test_two_processes_train_like_one_and_resume(small, tmp_path):
     sizes = ["rollout.groups=3", "optim.mini_batch=6", "diagnostics.every=1", "runtime.checkpoint_every=1"]
     one = small("steps=2", *sizes)
@@ -68,7 +68,7 @@ def test_two_processes_train_like_one_and_resume(small, tmp_path):
         assert pq.read_table(mine, columns=columns).equals(pq.read_table(theirs, columns=columns))
 
 
-@pytest.mark.slow
+@pytest.mark.distributed
 @pytest.mark.skipif(sys.platform != "linux", reason="the launcher's command line is read from /proc")
 def test_the_launcher_that_silently_starts_one_process_is_refused(small, tmp_path):
     launcher = ["accelerate.commands.launch", "--cpu", "--num_processes", "2"]
