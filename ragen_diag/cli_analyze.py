@@ -121,13 +121,13 @@ def _require_writable(target: Path | None) -> None:
 
 def _options(
     log_format: str | None,
-    split: str | None,
-    step_from_path: str | None,
-    reward_columns: str | None,
-    group_key: str | None,
-    thinking_tags: str | None,
-    mapping: str | None,
-    strict: bool,
+    split: str | None = None,
+    step_from_path: str | None = None,
+    reward_columns: str | None = None,
+    group_key: str | None = None,
+    thinking_tags: str | None = None,
+    mapping: str | None = None,
+    strict: bool = False,
 ) -> ReadOptions:
     from analysis.readers.base import ReadOptions
 
@@ -172,7 +172,7 @@ def tune(
     from ragen_diag import api, terminal
 
     _require_writable(out)
-    recommendation = api.tune(*paths, options=_options(log_format, *(None,) * 6, False), seed=seed)
+    recommendation = api.tune(*paths, options=_options(log_format), seed=seed)
     terminal.print_filter_table(recommendation, file=sys.stdout)
     print(f"wrote {api.write_filter(recommendation, out)}")
 
@@ -187,9 +187,7 @@ def show(
     """Show one rollout, turn by turn."""
     from ragen_diag import api
 
-    api.show(
-        path, step=step, group=group, index=index, options=_options(log_format, *(None,) * 6, False), file=sys.stdout
-    )
+    api.show(path, step=step, group=group, index=index, options=_options(log_format), file=sys.stdout)
 
 
 def compare(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -43,6 +45,31 @@ def not_finite_steps(run: RunData) -> set[int]:
     return found
 
 
+def truncated_share(run: RunData, same: pd.Series, logged: pd.Series, limit: dict[str, Any]) -> pd.Series | Finding:
+    """Share of cut responses per step, or the finding that says why it cannot be known.
+
+    same: steps where shortest and longest response are equally long (`constant_length`). logged: `truncated_share` as logged.
+    """
+    if len(logged):
+        return logged
+    if len(run.rollouts) and run.train["truncated"].notna().any():
+        return pd.Series([float(run.train["truncated"].mean())], index=[-1])
+    advice: tuple[str, ...] = ()
+    if not len(same):
+        claim = "lengths vary and the log does not say which responses were cut"
+        advice = ("log the finish reason",)
+    elif len(run.rollouts) and run.train["n_thinking_valid"].gt(0).mean() > 0.5:
+        claim = f"all responses count {same.iloc[-1]:g} tokens and most close their thinking: a stored constant, not a length"
+        advice = ("log real token counts",)
+    elif len(same) < 2:
+        claim = "one step of constant length, cap unknown"
+    else:
+        return pd.Series(
+            1.0, index=same.index
+        )  # min = max at every step is the cap itself: no policy stops at one length
+    return Finding("LT01", Status.INCONCLUSIVE, claim, threshold=limit, check_next=advice)
+
+
 @detector("LT01", "responses cut at the token cap", Family.PIPELINE,
           "truncated_share | response_tokens_min + response_tokens_max | rollouts.truncated")  # fmt: skip
 def truncation(run: RunData, measures: Measures, *, warn_at: float = 0.5, fail_at: float = 0.9) -> Finding:
@@ -59,21 +86,10 @@ def truncation(run: RunData, measures: Measures, *, warn_at: float = 0.5, fail_a
         "sustained_steps": SUSTAINED,
         "source": "ours; see the page of LT01",
     }
-    share = finite(measures.series.get("truncated_share"))
-    if not len(share) and len(run.rollouts) and run.train["truncated"].notna().any():
-        share = pd.Series([float(run.train["truncated"].mean())], index=[-1])
     same = constant_length(measures)
-    if not len(share):
-        if not len(same):
-            claim = "lengths vary and the log does not say which responses were cut"
-            return Finding("LT01", Status.INCONCLUSIVE, claim, threshold=limit, check_next=("log the finish reason",))
-        if len(same) and len(run.rollouts) and run.train["n_thinking_valid"].gt(0).mean() > 0.5:
-            claim = f"all responses count {same.iloc[-1]:g} tokens and most close their thinking: a stored constant, not a length"
-            return Finding("LT01", Status.INCONCLUSIVE, claim, threshold=limit, check_next=("log real token counts",))
-        # min = max at every step is the cap itself: no policy stops at one length.
-        share = pd.Series(1.0, index=same.index) if len(same) >= 2 else share
-        if not len(share):
-            return Finding("LT01", Status.INCONCLUSIVE, "one step of constant length, cap unknown", threshold=limit)
+    share = truncated_share(run, same, finite(measures.series.get("truncated_share")), limit)
+    if isinstance(share, Finding):
+        return share
     last = recent(share)
     level = float(last.mean())
     evidence = {"truncated_share": level, "n_steps": len(last), "constant_length_steps": len(same)}
