@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 COMMAND = str(Path(sys.executable).with_name("ragen-diag"))
 pytestmark = pytest.mark.slow
@@ -40,8 +41,11 @@ def test_learn_trains_twice_compares_and_writes_every_file(tmp_path: Path):
     runs = verdicts(folder)
     assert set(runs) == {"no-filter", "tuned-filter"}
     assert all(run["verdict"] not in ("collapsed", "broken_pipeline") for run in runs.values()), runs
-    saved = (folder / "tuned-filter" / "run.yaml").read_text()
-    assert "strategy: top_p" in saved or "strategy: top_k" in saved or "strategy: min_p" in saved
+    tuned = yaml.safe_load((folder / "no-filter" / "analysis" / "filter.yaml").read_text())
+    used = yaml.safe_load((folder / "tuned-filter" / "run.yaml").read_text())["filter"]
+    assert "strategy" in tuned and {key: used[key] for key in tuned} == tuned, (
+        "the second run trains with the tuned filter"
+    )
 
 
 def test_collapse_is_caught_and_named(tmp_path: Path):
