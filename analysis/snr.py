@@ -157,7 +157,9 @@ def signal_estimates(groups: pd.DataFrame) -> dict[str, Estimate]:
         "reward_mean": estimate(
             *mean_interval(scored["mean"].to_numpy()), "reward", "mean of group means, t over groups"
         ),
-        "reward_std_in_group": estimate(*mean_interval(rich["std"].to_numpy()), "reward", "mean std, t over groups"),
+        "reward_std_in_group": estimate(
+            *mean_interval(rich["std"].to_numpy(), floor=0.0), "reward", "mean std, t over groups, cut at zero"
+        ),
     }
     shares = {"zero_variance_share": rich["tied"] == 1}
     shares |= {f"all_{kind}_share": rich["kind"] == kind for kind in ("right", "wrong")}
@@ -210,8 +212,11 @@ def jackknife(
     return value, (value - half, value + half)
 
 
-def mean_interval(values: np.ndarray) -> tuple[float, tuple[float, float] | None]:
-    """Mean with Student's 95 % interval; no interval with fewer than two values."""
+def mean_interval(values: np.ndarray, *, floor: float = -math.inf) -> tuple[float, tuple[float, float] | None]:
+    """Mean with Student's 95 % interval; no interval with fewer than two values.
+
+    floor: the least value the mean can have. Cutting the interval there takes no coverage from it.
+    """
     values = values[np.isfinite(values)]
     if not len(values):
         return float("nan"), None
@@ -219,7 +224,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, tuple[float, float] | None
     if len(values) < 2:
         return mean, None
     half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
-    return mean, (mean - half, mean + half)
+    return mean, (max(floor, mean - half), mean + half)
 
 
 def wilson(successes: float, n: float) -> tuple[float, tuple[float, float] | None]:
