@@ -260,6 +260,12 @@ def explain(code: Annotated[str, typer.Argument(help="Finding code such as ZS01;
     if code.lower() == "list":
         print("\n".join(f"{name}  {checks.title(name)}" for name in checks.codes()))
         return
-    if code.upper() not in checks.codes():
+    if code.upper() in checks.codes():
+        print(checks.page(code.upper()))
+        return
+    from analysis.detectors import registry
+
+    plugged_in = registry.explain(code.upper())
+    if plugged_in is None:
         raise UsageError(f"no check '{code}'.{did_you_mean(code.upper(), checks.codes())} All: ragen-diag explain list")
-    print(checks.page(code.upper()))
+    print(plugged_in)

@@ -18,7 +18,7 @@ EXTRAS = {
     "dev": ("ruff", "mypy"),
     "docs": ("mkdocs-material",),
 }
-ENTRY_POINTS = ("ragen_diag.readers", "ragen_diag.envs")
+ENTRY_POINTS = ("ragen_diag.readers", "ragen_diag.envs", "ragen_diag.checks")
 
 
 def report(file: TextIO) -> None:

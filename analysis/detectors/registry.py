@@ -1,18 +1,25 @@
-"""The list of checks, and running all of them on a run. Each check lives in its family's file; this one knows none of them."""
+"""The list of checks, and running all of them on a run. Each check lives in its family's file; this one knows none of them.
+
+Other packages add checks through the entry point `ragen_diag.checks`, whose value names a module that registers them.
+"""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 
 import numpy as np
 
 from analysis.measures import Measures
 from analysis.run_data import RunData
+from ragen_diag.errors import UsageError
 from ragen_diag.findings import Family, Finding, Status
 
+ENTRY_POINT_GROUP = "ragen_diag.checks"
 Check = Callable[[RunData, Measures], Finding | list[Finding]]
 
 MODULES = (
@@ -56,10 +63,22 @@ def detector(code: str, title: str, family: Family, needs: str = "") -> Callable
 
 
 def all_detectors() -> list[Detector]:
-    """Every check of this package, in report order."""
+    """Every check in report order, plug-ins last. Raises UsageError when a plug-in cannot be loaded or takes a taken code."""
     for module in MODULES:
         importlib.import_module(f"analysis.detectors.{module}")
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            entry.load()
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UsageError(f"check plug-in '{entry.name}' ({entry.value}) cannot be loaded: {error}") from error
     return list(DETECTORS.values())
+
+
+def explain(code: str) -> str | None:
+    """The page of a plug-in's check: the docstring of its function. None for an unknown code."""
+    all_detectors()
+    entry = DETECTORS.get(code)
+    return entry and f"# {code} · {entry.title}\n\nFamily: {entry.family.value}.\n\n{inspect.getdoc(entry.check) or ''}"
 
 
 def family(code: str) -> Family:
