@@ -66,6 +66,9 @@ METRICS: dict[str, Metric] = {
     "tool_calls_mean": Metric("calls", "mean tool calls per rollout"),
     "learning_rate": Metric("1", "optimizer learning rate"),
     "kl_coef": Metric("1", "coefficient of the KL term"),
+    "rollout_error_share": Metric(
+        "share", "share of rollouts that a failed service ended; they count for nothing else"
+    ),
     "kept_group_share": Metric("share", "share of groups the rollout filter kept"),
     "mi_lower_nats": Metric("nats", "lower end of the MI bracket, per sequence"),
     "mi_upper_nats": Metric("nats", "upper end (leave-one-out) of the MI bracket, per sequence"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import ServiceError
 from envs.text_env import TextEnv
 from ragen_diag.config import RolloutConfig
 from ragen_diag.errors import ConfigError
@@ -33,6 +34,10 @@ class Episode:
     actions_left: int = 0
     over: bool = False
 
+    def fail(self, error: ServiceError) -> None:
+        """End this rollout, and no other, as an error: without the observation or the reward that nobody measured."""
+        self.trajectory.error, self.over = str(error), True
+
 
 class AgentLoop:
     """Plays episodes with one sampler and one chat format."""
@@ -44,7 +49,10 @@ class AgentLoop:
         """Play all episodes to their end; trajectories in the order given."""
         for episode in episodes:
             seed, noise = episode.trajectory.seed, {"rollout_seed": episode.rollout_seed}
-            episode.state, _ = episode.env.reset(seed=seed, options=noise)
+            try:
+                episode.state, _ = episode.env.reset(seed=seed, options=noise)
+            except ServiceError as error:
+                episode.fail(error)
             episode.actions_left = self.config.max_actions or episode.env.max_actions
         self.sampler.begin()
         for _ in range(self.config.max_turns):
@@ -59,7 +67,7 @@ class AgentLoop:
             for row, sample in zip(rows, samples, strict=True):
                 self._act(episodes[row], contexts[row], sample)
         for episode in episodes:
-            episode.trajectory.truncated = not episode.trajectory.terminated
+            episode.trajectory.truncated = not (episode.trajectory.terminated or episode.trajectory.error)
         return [episode.trajectory for episode in episodes]
 
     def _context(self, episode: Episode) -> list[int]:
@@ -120,7 +128,10 @@ class AgentLoop:
         turn.penalty = 0.0 if turn.action_valid and not sample.cut else self.config.format_penalty
         turn.thinking_cost = self._thinking_cost(sample)
         for action in known[: episode.actions_left]:
-            episode.state, reward, terminated, _, info = episode.env.step(action)
+            try:
+                episode.state, reward, terminated, _, info = episode.env.step(action)
+            except ServiceError as error:
+                return episode.fail(error)
             turn.reward += float(reward)
             turn.n_actions += 1
             turn.action_valid = turn.action_valid and bool(info["action_is_valid"])

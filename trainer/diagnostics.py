@@ -34,6 +34,8 @@ def first_turn_scores(
     """
     turns = []
     for trajectory in trajectories:
+        if trajectory.error is not None:
+            continue
         first = trajectory.turns[0]
         span = thinking_span(first.sample.ids, tokenizer)
         if span is None or span[0] == span[1]:

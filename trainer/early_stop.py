@@ -16,7 +16,8 @@ def note_step(state: LoopState, config: TrainConfig, row: Row) -> None:
     """Remember a step and set `state.stop_reason` when the filter starves or the reward variance has collapsed."""
     limit = config.filter.empty_stop_steps
     if limit and state.empty_steps >= limit:
-        state.stop_reason = f"the filter kept no group for {limit} steps in a row"
+        why = "every rollout failed" if row.get("rollout_error_share") == 1 else "the filter kept no group"
+        state.stop_reason = f"{why} for {limit} steps in a row"
     std = row.get("reward_std_in_group")
     if state.empty_steps == 0 and std is not None:
         state.std_history.append(float(std))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import ServiceError
 from ragen_diag.config import EnvConfig, TrainConfig, load_config
 from ragen_diag.errors import ModelError, RunFolderError
 from ragen_diag.rollout_log import CHECKPOINTS_DIR, RUN_FILE, write_step
@@ -71,7 +72,7 @@ def random_baseline(
                 if terminated:
                     successes_SK[s, k] = bool(info["success"])
                     break
-    except NotImplementedError as error:
+    except (NotImplementedError, ServiceError) as error:
         raise ModelError(f"random: {error}") from error
     return EvalResult(RANDOM, config.name, tuple(range(first_seed, first_seed + n_seeds)), successes_SK, returns_SK)
 

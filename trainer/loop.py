@@ -5,31 +5,34 @@ roll out, diagnose, filter, credit, update, log; step after step. What each verb
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list
 
-from ragen_diag.config import RolloutConfig, TrainConfig
+from analysis.filters import FilterSetting
+from ragen_diag.config import TrainConfig
 from ragen_diag.errors import RunFolderError, UsageError
 from ragen_diag.rollout_log import read_metrics, write_metrics, write_step
-from trainer import checkpoints, credit, early_stop, run_folder
+from trainer import auto_filter, checkpoints, credit, early_stop, gradient_analysis, run_folder, thinking_gate
 from trainer.batch import make_batch
 from trainer.checkpoints import LoopState
+from trainer.collection import Collector
 from trainer.diagnostics import first_turn_scores, point_estimates
-from trainer.filtering import filter_setting, mark_kept
+from trainer.filtering import filter_setting
 from trainer.metrics import Row, advantage_metrics, rollout_metrics
 from trainer.progress import RunProgress
-from trainer.rollout import RolloutEngine
 from trainer.sampling import SamplingSettings
-from trainer.setup import build_agent, set_threads, training_settings, validation_setup
+from trainer.setup import build_agent, set_threads, validation_setup
 from trainer.trajectory import LogContext, Trajectory, log_rows
-from trainer.update import Updater
+from trainer.update import Scored, Updater
 from trainer.validation import EvalResult, result_of
 
 
@@ -82,11 +85,11 @@ class Trainer:
     def __init__(self, config: TrainConfig, run_dir: Path) -> None:
         self.config, self.run_dir, self.state = config, run_dir, LoopState()
         self.filter = filter_setting(config.filter)
-        self.engine = RolloutEngine(config.env, config.rollout, run_seed=config.seed)
-        self.settings = training_settings(config.rollout)
         set_threads(config.runtime)
         self.agent = build_agent(config, for_training=True)
         self.accelerator = _accelerator(config, run_dir)
+        self.collector = Collector(config, run_dir, self.agent, self.accelerator)
+        self.settings = self.collector.settings
         self.updater = Updater(
             self.agent.policy, config.algorithm, config.optim, self.accelerator, temperature=config.rollout.temperature
         )
@@ -99,6 +102,10 @@ class Trainer:
         if saved:
             self.state = checkpoints.load(saved[-1][1], self.agent.policy, self.updater.optimizer)
             self.rows = [row for row in read_metrics(self.run_dir) if (row["step"] or 0) <= self.state.step]
+            if self.state.filter is not None:
+                self.filter = FilterSetting.from_mapping(self.state.filter)
+            if self.accelerator.is_main_process:
+                auto_filter.forget_after(self.run_dir, self.state.step)
         elif self.config.validation.every and self.config.validation.at_start:
             self._finish_step({"step": 0, **self._validate(shown)})
         if self.config.runtime.tracker != "none":
@@ -111,12 +118,15 @@ class Trainer:
         began, state, config = time.monotonic(), self.state, self.config
         state.step += 1
         row: Row = {"step": state.step, "learning_rate": self.updater.set_progress((state.step - 1) / config.steps)}
-        trajectories, kept_share = self._collect()
+        trajectories, kept_share = self.collector.step(state, self.filter)
         row |= {"rollout_wall_s": time.monotonic() - began, "kept_group_share": kept_share}
         row |= rollout_metrics(trajectories, self.agent.tokenizer, think=config.rollout.think)
+        self._tell_errors(trajectories, shown)
         row |= self._diagnose(trajectories, "train")
+        row |= self._analyze_gradients(trajectories)
         row |= self._learn([trajectory for trajectory in trajectories if trajectory.kept], kept_share)
         self._log_rollouts(trajectories, "train", self.settings)
+        row |= self._retune_filter()
         early_stop.note_step(state, config, row)
         due = config.validation.every and (state.step % config.validation.every == 0 or self._is_last())
         if due:
@@ -130,57 +140,14 @@ class Trainer:
         if state.stop_reason:
             shown.say(f"{config.name} stops after step {state.step}: {state.stop_reason}")
 
+    def _tell_errors(self, trajectories: list[Trajectory], shown: RunProgress) -> None:
+        errors = [trajectory.error for trajectory in trajectories if trajectory.error is not None]
+        if errors:
+            total = len(trajectories)
+            shown.say(f"step {self.state.step}: a service failed in {len(errors)} of {total} rollouts: {errors[0]}")
+
     def _is_last(self) -> bool:
         return self.state.step >= self.config.steps or self.state.stop_reason is not None
-
-    def _collect(self) -> tuple[list[Trajectory], float]:
-        """A step's rollouts, marked by the filter. With refill, batches are added until enough groups are kept."""
-        config, collected = self.config, []
-        for attempt in range(1 + config.filter.refill):
-            first = config.rollout.train_seed + self.state.n_prompts
-            self.state.n_prompts += config.rollout.groups
-            seeds = range(first, first + config.rollout.groups)
-            collected += self._play(
-                seeds,
-                config.rollout.group_size,
-                "train",
-                config.rollout,
-                self.settings,
-                attempt * config.rollout.groups,
-            )
-            share = mark_kept(collected, self.filter)
-            kept = sorted({trajectory.group for trajectory in collected if trajectory.kept})
-            if len(kept) >= config.rollout.groups:
-                break
-        for trajectory in collected:  # a refilled step trains on no more groups than one batch has
-            trajectory.kept = trajectory.kept and trajectory.group in kept[: config.rollout.groups]
-        return collected, share
-
-    def _play(
-        self,
-        seeds: Sequence[int],
-        group_size: int,
-        split: str,
-        rollout: RolloutConfig,
-        settings: SamplingSettings,
-        first_group: int = 0,
-    ) -> list[Trajectory]:
-        """Play groups, shared among the processes; every process gets all of them, in group order."""
-        accelerator, loop = self.accelerator, self.agent.loop(rollout, settings)
-        mine = list(range(len(seeds)))[accelerator.process_index :: accelerator.num_processes]
-        played: list[Trajectory] = []
-        for at in [mine] if accelerator.num_processes == 1 else [[index] for index in mine]:
-            if at:
-                played += self.engine.collect(
-                    loop, [seeds[i] for i in at], group_size=group_size, split=split, first_group=first_group + at[0],
-                    version=self._version(split)
-                )  # fmt: skip
-        if accelerator.num_processes > 1:
-            played = gather_object(played)
-        return sorted(played, key=lambda trajectory: (trajectory.group, trajectory.member))
-
-    def _version(self, split: str) -> int:
-        return self.state.step if split == "val" else 0
 
     def _diagnose(self, trajectories: list[Trajectory], split: str) -> Row:
         """Measure the cross-score matrix when it is due: at step 1 and every `diagnostics.every` steps."""
@@ -201,34 +168,88 @@ class Trainer:
             scores.save(self.run_dir)
         return dict(point_estimates(scores))
 
+    def _analyze_gradients(self, trajectories: list[Trajectory]) -> Row:
+        """Gradients per reward-variance bucket when they are due, on all rollouts of the step."""
+        every, step = self.config.diagnostics.gradient_every, self.state.step
+        sound = [trajectory for trajectory in trajectories if trajectory.error is None]
+        if not every or not sound or not (step == 1 or step % every == 0):
+            return {}
+        row = gradient_analysis.measure(self.updater, self._score(sound, 1.0), sound, self.config.diagnostics)
+        if (ratio := row["gradient_noise_ratio"]) is not None:
+            self.state.noise_ratio = ratio
+        return row
+
+    def _retune_filter(self) -> Row:
+        """Choose the filter of the following steps from the log so far, when `filter: auto` says it is time."""
+        config, state = self.config.filter, self.state
+        if not config.auto_every or state.step % config.auto_every:
+            return {}
+        decided: list[Any] = [None]
+        if self.accelerator.is_main_process:
+            decided = [
+                auto_filter.decide(
+                    self.run_dir, self.filter, step=state.step, window=config.auto_window, noise=state.noise_ratio,
+                    seed=self.config.seed,
+                )
+            ]  # fmt: skip
+        if self.accelerator.num_processes > 1:
+            broadcast_object_list(decided)
+        self.filter, row = decided[0]
+        state.filter = dataclasses.asdict(self.filter)
+        return row
+
     def _learn(self, kept: list[Trajectory], kept_share: float) -> Row:
-        """Credit and update on the kept rollouts; nothing happens when there are none."""
+        """Credit and update on the kept rollouts and on what is replayed; nothing happens when there are none."""
+        replayed = self.collector.replayed(self.state, first_group=1 + max((t.group for t in kept), default=0))
         if not kept:
             self.state.empty_steps += 1
             return {}
         self.state.empty_steps = 0
-        algorithm = self.config.algorithm
-        batch = make_batch(kept, pad_id=self.agent.pad_id)
-        if self.settings.truncates:  # ratios are taken under the full distribution, which is the one trained
-            batch.old_logp_BT = self.updater.score(batch, "logp")
-        values_BT = self.updater.score(batch, "value") if algorithm.advantage in credit.CRITIC_RULES else None
-        ref_logp_BT = self.updater.score(batch, "reference") if algorithm.kl_coef > 0 else None
-        assigned = credit.assign(
-            batch, kept, algorithm, values_BT=values_BT, ref_logp_BT=ref_logp_BT, kept_share=kept_share
-        )
-        credit.note_advantages(batch, assigned, kept)
+        scored = self._score([*kept, *replayed], kept_share)
+        credit.note_advantages(scored.batch, scored.credit, [*kept, *replayed])
         rng = np.random.default_rng((self.config.seed, self.state.step))
-        measured = self.updater.run(batch, assigned, values_BT=values_BT, ref_logp_BT=ref_logp_BT, rng=rng)
-        coefficient = {"kl_coef": algorithm.kl_coef} if algorithm.kl_coef > 0 else {}
-        return {**advantage_metrics(batch, assigned), **measured, **coefficient}
+        measured = self.updater.run(scored, rng=rng)
+        coefficient = {"kl_coef": self.config.algorithm.kl_coef} if self.config.algorithm.kl_coef > 0 else {}
+        shared: Row = {
+            "replayed_group_share": len({t.group for t in replayed}) / len({t.group for t in [*kept, *replayed]})
+        }
+        return {
+            **advantage_metrics(scored.batch, scored.credit),
+            **measured,
+            **coefficient,
+            **(shared if replayed else {}),
+        }
+
+    def _score(self, trajectories: list[Trajectory], kept_share: float) -> Scored:
+        """Everything the loss of these rollouts needs, under the policy as it is now."""
+        algorithm, updater = self.config.algorithm, self.updater
+        batch = make_batch(trajectories, pad_id=self.agent.pad_id)
+        unknown_BT = batch.old_logp_BT.isnan()
+        if self.settings.truncates or unknown_BT.any():
+            # Ratios are taken under the full distribution, which is the one trained; a log may not tell its own.
+            replaced_BT = unknown_BT | (batch.fresh_B[:, None] > 0) if self.settings.truncates else unknown_BT
+            batch.old_logp_BT = torch.where(replaced_BT, updater.score(batch, "logp"), batch.old_logp_BT)
+        values_BT = updater.score(batch, "value") if algorithm.advantage in credit.CRITIC_RULES else None
+        ref_logp_BT = updater.score(batch, "reference") if algorithm.kl_coef > 0 else None
+        assigned = credit.assign(
+            batch, trajectories, algorithm, values_BT=values_BT, ref_logp_BT=ref_logp_BT, kept_share=kept_share
+        )
+        if algorithm.thinking_gate:
+            target = thinking_gate.quality_target(batch, trajectories, self.agent.tokenizer)
+            gate_BT = thinking_gate.gate(batch, updater.score(batch, "quality"), target)
+            assigned = dataclasses.replace(assigned, advantages_BT=assigned.advantages_BT * gate_BT, quality=target)
+        return Scored(batch, assigned, values_BT, ref_logp_BT)
 
     def _validate(self, shown: RunProgress) -> Row:
         """Play the held-out seeds and log them as split `val`."""
         validation, state = self.config.validation, self.state
         rollout, settings = validation_setup(self.config)
         seeds = range(validation.first_seed, validation.first_seed + validation.seeds)
-        trajectories = self._play(seeds, 1, "val", rollout, settings)
+        trajectories = self.collector.play(seeds, 1, "val", rollout, settings, version=state.step)
         self._log_rollouts(trajectories, "val", settings)
+        self._tell_errors(trajectories, shown)
+        if all(trajectory.error is not None for trajectory in trajectories):
+            return {}
         label = f"step {state.step}"
         result = result_of(label, self.config.env.name, trajectories, n_rollouts=1, temperature=validation.temperature)
         self.validations.append((state.step, result))

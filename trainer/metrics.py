@@ -16,7 +16,15 @@ Row = dict[str, float | int | None]
 
 
 def rollout_metrics(trajectories: Sequence[Trajectory], tokenizer: object, *, think: bool) -> Row:
-    """Everything that can be said before training on them; None where nothing was measured."""
+    """Everything that can be said before training on them; None where nothing was measured.
+
+    Rollouts that a failed service ended appear in `rollout_error_share` alone.
+    """
+    n_rollouts = len(trajectories)
+    trajectories = [trajectory for trajectory in trajectories if trajectory.error is None]
+    errors: Row = {"rollout_error_share": 1 - len(trajectories) / n_rollouts}
+    if not trajectories:
+        return errors
     returns = np.array([trajectory.return_ for trajectory in trajectories])
     turns = [turn for trajectory in trajectories for turn in trajectory.turns]
     len_tokens = [trajectory.n_tokens for trajectory in trajectories]
@@ -40,7 +48,7 @@ def rollout_metrics(trajectories: Sequence[Trajectory], tokenizer: object, *, th
         "turns_mean": _mean(len(trajectory.turns) for trajectory in trajectories),
         "entropy_nats": _mean(entropy for turn in turns for entropy in turn.sample.entropies),
     }
-    return row | (_thinking(turns, tokenizer) if think else {})
+    return errors | row | (_thinking(turns, tokenizer) if think else {})
 
 
 def _thinking(turns: Sequence, tokenizer: object) -> Row:

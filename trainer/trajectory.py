@@ -59,6 +59,10 @@ class Trajectory:
     kept: bool = True
     """The group passed the filter."""
     filter_score: float | None = None
+    replayed: bool = False
+    """Sampled at an earlier step, and drawn again."""
+    error: str | None = None
+    """Which service failure ended it. Such a rollout has no return: it is logged, and neither trained on nor counted."""
 
     @property
     def return_(self) -> float:
@@ -86,26 +90,37 @@ class LogContext:
 
 def log_rows(trajectories: Iterable[Trajectory], context: LogContext, tokenizer: Any) -> list[dict[str, Any]]:
     """One rollout-log row per turn; texts are the decoded exact ids."""
-    return [
-        _row(trajectory, index, turn, context, tokenizer)
-        for trajectory in trajectories
-        for index, turn in enumerate(trajectory.turns)
-    ]
+    rows = []
+    for trajectory in trajectories:
+        rows += [_row(trajectory, index, turn, context, tokenizer) for index, turn in enumerate(trajectory.turns)]
+        if not trajectory.turns:  # the service failed before there was a prompt
+            identity = _identity(trajectory, context, prompt_id(f"seed {trajectory.seed}"))
+            rows.append({**identity, "turn": 0, "n_turns": 0, "error": trajectory.error})
+    return rows
 
 
-def _row(trajectory: Trajectory, index: int, turn: Turn, context: LogContext, tokenizer: Any) -> dict[str, Any]:
-    span = thinking_span(turn.sample.ids, tokenizer) if context.think else None
-    settings, training = context.settings, context.split == "train"
+def _identity(trajectory: Trajectory, context: LogContext, prompt: str) -> dict[str, Any]:
     return {
         "run_id": context.run_id,
         "step": context.step,
         "split": context.split,
         "env": context.env,
         "group_id": f"{trajectory.group}",
-        "prompt_id": prompt_id(trajectory.turns[0].prompt_ids),
+        "prompt_id": prompt,
         "seed": trajectory.seed,
         "rollout_index": trajectory.member,
         "trajectory_id": trajectory_id(context.step, context.split, trajectory),
+        "step_source": "record",
+        "group_source": "explicit id",
+    }
+
+
+def _row(trajectory: Trajectory, index: int, turn: Turn, context: LogContext, tokenizer: Any) -> dict[str, Any]:
+    span = thinking_span(turn.sample.ids, tokenizer) if context.think else None
+    settings, training = context.settings, context.split == "train"
+    failed = trajectory.error is not None
+    return {
+        **_identity(trajectory, context, prompt_id(trajectory.turns[0].prompt_ids)),
         "turn": index,
         "n_turns": len(trajectory.turns),
         "state_text": turn.state_text,
@@ -115,15 +130,16 @@ def _row(trajectory: Trajectory, index: int, turn: Turn, context: LogContext, to
         "thinking_closed": turn.reply.thinking_closed if context.think else None,
         "answer_text": turn.reply.answer,
         "actions": list(turn.reply.actions),
-        "turn_reward": turn.reward,
-        "return_": trajectory.return_,
-        "reward_components": _components(trajectory),
-        "success": trajectory.success,
+        "turn_reward": None if failed and turn is trajectory.turns[-1] else turn.reward,
+        "return_": None if failed else trajectory.return_,
+        "reward_components": None if failed else _components(trajectory),
+        "success": None if failed else trajectory.success,
         "terminated": trajectory.terminated,
         "truncated": trajectory.truncated,
         "response_truncated": turn.sample.cut,
         "action_valid": turn.action_valid,
         "format_valid": turn.reply.format_valid,
+        "error": trajectory.error,
         "prompt_tokens": len(turn.prompt_ids),
         "response_tokens": len(turn.sample.ids),
         "prompt_ids": turn.prompt_ids,
@@ -140,8 +156,6 @@ def _row(trajectory: Trajectory, index: int, turn: Turn, context: LogContext, to
         "top_p": settings.top_p,
         "top_k": settings.top_k,
         "max_response_tokens": settings.max_tokens,
-        "step_source": "record",
-        "group_source": "explicit id",
         "reward_source": "environment rewards + format penalties",
     }
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binomtest, t
 
+from ragen_diag.errors import UsageError
 from trainer.trajectory import Trajectory
 
 
@@ -27,6 +28,8 @@ class EvalResult:
     """float (S, K), penalties included; unit: reward"""
     temperature: float | None = None
     """Sampling temperature; None for random play."""
+    n_failed: int = 0
+    """Seeds left out because a service failed in one of their rollouts."""
 
     @property
     def success_rate(self) -> float:
@@ -58,19 +61,24 @@ class EvalResult:
         several = f" x {n_rollouts} rollouts, pass@{n_rollouts} {self.pass_at_k:.1%}" if n_rollouts > 1 else ""
         drawn = "" if self.temperature is None else f", temperature {self.temperature:g}"
         success = f"success {self.success_rate:.1%} [{low:.1%}, {high:.1%}]"
-        return f"{self.model} on {self.env}: {success} ({n_seeds} seeds{several}{drawn})"
+        failed = f", {self.n_failed} more left out: a service failed" if self.n_failed else ""
+        return f"{self.model} on {self.env}: {success} ({n_seeds} seeds{several}{drawn}{failed})"
 
 
 def result_of(
     model: str, env: str, trajectories: Sequence[Trajectory], *, n_rollouts: int, temperature: float
 ) -> EvalResult:
-    """The result of rollouts in group order."""
-    shape = (len(trajectories) // n_rollouts, n_rollouts)
+    """The result of rollouts in group order. Raises UsageError when a service failed for every seed."""
+    groups = [trajectories[i : i + n_rollouts] for i in range(0, len(trajectories), n_rollouts)]
+    sound = [group for group in groups if all(trajectory.error is None for trajectory in group)]
+    if not sound:
+        raise UsageError(f"{env}: a service failed for every seed: {next(t.error for t in trajectories if t.error)}")
     return EvalResult(
         model,
         env,
-        tuple(trajectory.seed for trajectory in trajectories[::n_rollouts]),
-        np.array([trajectory.success for trajectory in trajectories]).reshape(shape),
-        np.array([trajectory.return_ for trajectory in trajectories]).reshape(shape),
+        tuple(group[0].seed for group in sound),
+        np.array([[trajectory.success for trajectory in group] for group in sound]),
+        np.array([[trajectory.return_ for trajectory in group] for group in sound]),
         temperature,
+        n_failed=len(groups) - len(sound),
     )
