@@ -34,29 +34,54 @@ _MAX = (
     "max_response_tokens", "error",
 )  # fmt: skip
 
+_BOOKKEEPING = ("run_id", "group_id", "n_rows")
+"""Columns of the folded frame that RunData does not have."""
+
+
+class RolloutFold:
+    """Rollout tables folded as they come, from a log that is read or a training that goes on (live.py)."""
+
+    def __init__(self) -> None:
+        self._sampler = TextSampler()
+        self._parts: list[pd.DataFrame] = []
+        self._components: list[pd.DataFrame] = []
+
+    def add(self, table: pa.Table) -> None:
+        """Take one table of turns."""
+        if table.num_rows == 0:
+            return
+        self._parts.append(_fold(turn_features(table)))
+        self._components.append(_reward_components(table))
+        self._sampler.add(table)
+
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """(rollouts, reward components) so far: one row per trajectory, with the bookkeeping columns `_BOOKKEEPING`."""
+        return _assemble(self._parts, self._components)
+
+    def run(self, name: str, rollouts: pd.DataFrame, reward_components: pd.DataFrame, **fields: Any) -> RunData:
+        """The run these `frames` describe."""
+        return RunData(
+            name=name,
+            rollouts=rollouts.drop(columns=list(_BOOKKEEPING)),
+            reward_components=reward_components,
+            texts=self._sampler.rows(rollouts),
+            text_sampling=self._sampler.explanation,
+            **fields,
+        )
+
 
 def ingest(source: LogSource) -> tuple[RunData, InputSummary]:
     """Read one source completely. Raises what the reader raises (BadLog); bad records end up in the summary."""
-    sampler = TextSampler()
-    parts: list[pd.DataFrame] = []
-    components: list[pd.DataFrame] = []
+    fold = RolloutFold()
     if source.kind == "rollouts":
         for table in source.tables():
-            if table.num_rows == 0:
-                continue
-            turns = turn_features(table)
-            parts.append(_fold(turns))
-            components.append(_reward_components(table))
-            sampler.add(table)
-    rollouts, reward_components = _assemble(parts, components)
-    texts = sampler.rows(rollouts)
-    run = RunData(
-        name=source.name,
-        rollouts=rollouts.drop(columns=["run_id", "group_id", "n_rows"]),
-        series={name: _series(points) for name, points in source.series().items()},
-        reward_components=reward_components,
-        texts=texts,
-        text_sampling=sampler.explanation,
+            fold.add(table)
+    rollouts, reward_components = fold.frames()
+    run = fold.run(
+        source.name,
+        rollouts,
+        reward_components,
+        series={name: series_of(points) for name, points in source.series().items()},
         config=source.config,
         kind=source.kind,
         formats=(source.format,),
@@ -77,7 +102,7 @@ def _fold(turns: pd.DataFrame) -> pd.DataFrame:
 def _assemble(parts: list[pd.DataFrame], components: list[pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
     if not parts:
         empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in ROLLOUT_COLUMNS.items()})
-        for name in ("run_id", "group_id", "n_rows"):
+        for name in _BOOKKEEPING:
             empty[name] = pd.Series(dtype="object")
         return empty, pd.DataFrame()
     rollouts = pd.concat(parts, ignore_index=True)
@@ -92,7 +117,7 @@ def _assemble(parts: list[pd.DataFrame], components: list[pd.DataFrame]) -> tupl
     rollouts["prompt"] = pd.factorize(rollouts["prompt_id"])[0]
     groups = rollouts.groupby(["split", "step", "group_id"], sort=False, observed=True, dropna=False).ngroup()
     rollouts["group"] = np.where(rollouts["group_id"].isna(), -1, groups)
-    kept = [*ROLLOUT_COLUMNS, "run_id", "group_id", "n_rows"]
+    kept = [*ROLLOUT_COLUMNS, *_BOOKKEEPING]
     frame = rollouts[kept].astype({name: dtype for name, dtype in ROLLOUT_COLUMNS.items() if dtype != "category"})
     frame["split"] = frame["split"].astype("category")
     named = [part for part in components if len(part.columns)]
@@ -112,7 +137,7 @@ def _reward_components(table: pa.Table) -> pd.DataFrame:
     return frame[~frame.index.duplicated()]
 
 
-def _series(points: Iterable[tuple[int, float | None]]) -> pd.Series:
+def series_of(points: Iterable[tuple[int, float | None]]) -> pd.Series:
     """Points in step order. None = not measured at that step, and left out; nan = the trainer logged a nan, and kept."""
     pairs = sorted(((step, value) for step, value in points if value is not None), key=lambda point: point[0])
     index = pd.Index([step for step, _ in pairs], name="step", dtype="int64")
