@@ -133,6 +133,8 @@ class _Sample:
         """An Estimate with this sample's sizes."""
         if value is not None and not np.isfinite(value):
             value, interval = None, None
+        if interval is not None and UNITS[name] == "share" and not name.endswith("above_chance"):
+            interval = (max(interval[0], 0.0), min(interval[1], 1.0))
         return Estimate(value, interval, UNITS[name], self.n_prompts, len(self.texts), method + self.note)
 
     def mean(self, name: str, value_R: np.ndarray, method: str, cluster_R: np.ndarray | None = None) -> Estimate:

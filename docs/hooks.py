@@ -1,13 +1,19 @@
-"""MkDocs hook: pages made from the code, so that they cannot go stale: CLI reference, log schema, one page per check."""
+"""MkDocs hook: pages made from the code, so that they cannot go stale: CLI reference, log schema, one page per check,
+the reports of the gallery."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from mkdocs.structure.files import File, Files
 
 from ragen_diag import checks, metric_names, rollout_log
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # mkdocs puts neither the repository nor its tests on the path
+from scripts.make_gallery import write_gallery
 
 
 def on_files(files: Files, *, config) -> Files:
@@ -20,6 +26,9 @@ def on_files(files: Files, *, config) -> Files:
     }
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
+    with tempfile.TemporaryDirectory() as folder:
+        for name, report in write_gallery(Path(folder)).items():
+            files.append(File.generated(config, f"gallery/{name}.html", content=report.read_text(encoding="utf-8")))
     return files
 
 

@@ -42,6 +42,28 @@ LABELS: dict[str, str] = {
     "thinking_tokens_mean": "thinking",
     "truncated_share": "cut at the token cap",
     "p_no_dependence": "p of no dependence",
+    "conditional_entropy_nats_per_sequence": "H(Z|X) of a whole thinking",
+    "reasoning_entropy_nats_per_sequence": "H(Z) of a whole thinking",
+    "mi_nats": "MI, midpoint of the bracket",
+    "mi_batch_nats": "MI of exactly these prompts",
+    "mi_upper_bound": "log of the number of prompts",
+    "mi_per_token_proxy": "MI proxy of RAGEN-2, per token",
+    "mi_zscore": "MI z-score of RAGEN-2, per token",
+    "mi_zscore_seq": "MI z-score of RAGEN-2, per sequence",
+    "margin_nats_per_token": "own prompt over the others",
+    "text_normalised_mi": "MI from the text, share of H(X)",
+    "text_prompt_entropy_nats": "H(X) of the texts used",
+    "text_retrieval_above_chance": "prompt told from the text, above chance",
+    "within_prompt_diversity": "diversity inside a prompt",
+    "within_prompt_jaccard": "word overlap inside a prompt",
+    "cross_prompt_jaccard": "word overlap between prompts",
+    "cross_prompt_template_share": "words inside shared templates",
+    "distinct_1": "distinct words",
+    "distinct_2": "distinct word pairs",
+    "distinct_3": "distinct word triples",
+    "duplicate_share": "rollouts that repeat another",
+    "repeated_4gram_share": "phrases repeated inside a text",
+    "garbage_char_share": "broken characters",
     "rv_spread_ratio": "Std(RV) / Mean(RV)",
 }
 _UNIT_SUFFIXES = ("_nats_per_token", "_nats", "_share", "_tokens")
@@ -50,8 +72,9 @@ _SHARES = ("share", "ratio of groups")
 
 def label(name: str) -> str:
     """A metric's name in words, without its unit."""
-    if name in LABELS:
-        return LABELS[name]
+    base, _, k = name.partition("@")
+    if base in LABELS:
+        return LABELS[base] + (f", among the {k} best" if k else "")
     for suffix in _UNIT_SUFFIXES:
         if name.endswith(suffix) and name != suffix:
             return name.removesuffix(suffix).replace("_", " ")
@@ -80,7 +103,7 @@ def amount(value: float | None, unit: str) -> str:
         return "unknown"
     if is_share(unit):
         return f"{digits(100 * value)} %"
-    return f"{digits(value)} {unit}".strip()
+    return f"{digits(value)} {'' if unit == '1' else unit}".strip()
 
 
 def interval(estimate: Estimate) -> str:

@@ -26,7 +26,11 @@ from ragen_diag.findings import Estimate, Finding, Status
 SECTION_STATUSES = (Status.ERROR, Status.FAIL, Status.WARN, Status.INCONCLUSIVE)
 NOTES_PER_RUN = 30
 SKIPPED_SHOWN = 40
-KEY_METRICS = 6
+KEY_METRICS = 8
+CARD_METRICS = (
+    "normalised_mi", "conditional_entropy_nats_per_token", "retrieval_accuracy", "retrieval_chance", "text_retrieval_accuracy",
+    "text_retrieval_chance", "reward_mean", "reward_std_in_group", "zero_variance_share",
+)  # fmt: skip
 _PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "scikit-learn", "ruptures", "plotly")
 
 
@@ -88,10 +92,12 @@ class RunView:
 
     @property
     def key_metrics(self) -> list[tuple[str, Estimate]]:
-        """The first measured numbers, for the verdict's card."""
-        return [(name, estimate) for name, estimate in self.run.metrics.items() if estimate.value is not None][
-            :KEY_METRICS
+        """The numbers a verdict rests on, then the first others, for the verdict's card."""
+        measured = {name: estimate for name, estimate in self.run.metrics.items() if estimate.value is not None}
+        order = [name for name in CARD_METRICS if name in measured] + [
+            name for name in measured if name not in CARD_METRICS
         ]
+        return [(name, measured[name]) for name in order[:KEY_METRICS]]
 
 
 @dataclass(frozen=True)

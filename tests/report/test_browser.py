@@ -22,7 +22,7 @@ FLAGS = [
 ]  # fmt: skip
 ALIKE = ["main .svg-container", ".rollout:nth-of-type(n+4)", "#curves figure:nth-of-type(n+3)"]
 """What axe leaves out: plotly's drawing, and further copies of parts it has seen (it takes seconds for each)."""
-SECTIONS = ["verdict", "checks", "numbers", "findings", "curves", "normal", "filter", "rollouts", "appendix"]
+SECTIONS = ["verdict", "checks", "findings", "curves", "normal", "filter", "rollouts", "numbers", "appendix"]
 
 
 @pytest.fixture(scope="module")
