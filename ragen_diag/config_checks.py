@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from ragen_diag.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from ragen_diag.config import TrainConfig
+    from ragen_diag.config_sections import TrainConfig
 
 _AT_LEAST_ONE = {
     "steps", "rollout.groups", "rollout.group_size", "rollout.max_turns", "rollout.max_actions_per_turn", "rollout.window",
     "rollout.max_response_tokens", "rollout.max_context_tokens", "rollout.batch_size", "optim.epochs", "optim.mini_batch",
     "optim.micro_batch", "model.lora_rank", "validation.seeds", "diagnostics.max_reasonings", "diagnostics.token_budget",
-    "early_stop.variance_collapse_steps", "early_stop.min_validation_count",
+    "early_stop.variance_collapse_steps", "early_stop.min_validation_count", "filter.auto_window", "diagnostics.gradient_buckets",
 }  # fmt: skip
 _ABOVE_ZERO = {"rollout.temperature", "rollout.top_p", "validation.temperature", "optim.lr", "optim.critic_lr", "optim.grad_clip",
                "model.lora_alpha"}  # fmt: skip
@@ -126,6 +126,39 @@ def cross_checks(config: TrainConfig) -> list[str]:
         found.append(
             f"validation seeds {first} to {last} overlap the training seeds {rollout.train_seed} to {train_last}"
         )
-    if config.filter.refill and config.filter.strategy == "none":
+    if config.filter.refill and config.filter.strategy == "none" and not config.filter.auto_every:
         found.append("filter.refill needs a filter.strategy: without one nothing is ever refilled")
+    return found + _of_sources(config) + _of_networks(config)
+
+
+def _of_sources(config: TrainConfig) -> list[str]:
+    """Where rollouts come from."""
+    replay, found = config.replay, []
+    if bool(replay.capacity) != bool(replay.groups):
+        found.append(
+            f"replay.capacity is {replay.capacity} and replay.groups {replay.groups}; replay needs both above 0"
+        )
+    if 0 < replay.capacity < replay.groups * config.rollout.group_size:
+        found.append(
+            f"replay.capacity ({replay.capacity} trajectories) is smaller than one draw of replay.groups x rollout.group_size"
+        )
+    if config.offline.log and (config.filter.refill or replay.groups):
+        found.append("offline.log leaves nothing to sample: set filter.refill and replay.groups to 0")
+    if config.filter.auto_every and config.rollout.group_size < 2 and not config.offline.log:
+        found.append("rollout.group_size is 1: filter.auto_every has no reward variance to choose by")
+    return found
+
+
+def _of_networks(config: TrainConfig) -> list[str]:
+    """What the algorithm and the backend ask of the model."""
+    algorithm, found = config.algorithm, []
+    if algorithm.thinking_gate and algorithm.advantage not in ("gae", "bi_level_gae"):
+        found.append("algorithm.thinking_gate reads the critic: it needs algorithm.advantage gae or bi_level_gae")
+    if algorithm.thinking_gate and not config.rollout.think:
+        found.append("algorithm.thinking_gate needs rollout.think")
+    if config.rollout.backend == "vllm" and config.model.tuning != "lora":
+        found.append(
+            "rollout.backend=vllm needs model.tuning=lora: vLLM keeps a stale output head when the weights of a model with "
+            "tied embeddings are reloaded, and adapters need no reload"
+        )
     return found

@@ -1,5 +1,7 @@
 """The one vocabulary for per-step series, and what each name means. Foreign names: `analysis/readers/aliases.py`.
 
+Gradient analysis adds families of its own, `grad_norm/bucket_N/{task,kl,entropy}` and so on: `trainer/gradient_analysis.py`.
+
 A metric never changes meaning under its name. Two foreign metrics with different definitions get two names here.
 """
 
@@ -70,6 +72,16 @@ METRICS: dict[str, Metric] = {
         "share", "share of rollouts that a failed service ended; they count for nothing else"
     ),
     "kept_group_share": Metric("share", "share of groups the rollout filter kept"),
+    "filter_changed": Metric("0/1", "whether `filter: auto` chose another filter after this step"),
+    "filter_value": Metric("1", "value of the filter in force after this decision; 1 = all groups"),
+    "filter_confidence": Metric("share", "share of bootstrap samples in which the chosen filter is the better one"),
+    "filter_snr_gain": Metric("ratio", "expected SNR with the chosen filter over that with none"),
+    "replayed_group_share": Metric("share", "share of the trained groups that were sampled at earlier steps"),
+    "gradient_snr": Metric("ratio", "squared norm of the mean task gradient over groups, over its noise (unbiased)"),
+    "gradient_noise_ratio": Metric(
+        "ratio", "mean gradient norm of groups without reward variance over that of the others"
+    ),
+    "thinking_quality_loss": Metric("nats", "cross-entropy of the thinking-quality critic"),
     "mi_lower_nats": Metric("nats", "lower end of the MI bracket, per sequence"),
     "mi_upper_nats": Metric("nats", "upper end (leave-one-out) of the MI bracket, per sequence"),
     "retrieval_accuracy": Metric("share", "share of reasonings whose own prompt scores best"),

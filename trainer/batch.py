@@ -31,6 +31,8 @@ class Batch:
     """1 on the last chosen token of each turn"""
     owner_B: Tensor
     """position of the sample's rollout in the list the batch was made of"""
+    fresh_B: Tensor
+    """1 where the current policy sampled it, 0 where it is replayed"""
 
     def __len__(self) -> int:
         return len(self.ids_BT)
@@ -60,6 +62,7 @@ def make_batch(trajectories: Sequence[Trajectory], *, pad_id: int) -> Batch:
         turn_BT=torch.full(shape, -1),
         turn_end_BT=torch.zeros(shape),
         owner_B=torch.tensor([owner for owner, _ in samples], dtype=torch.long),
+        fresh_B=torch.tensor([float(not trajectories[owner].replayed) for owner, _ in samples]),
     )
     for row, (_, turns) in enumerate(samples):
         last = turns[-1][1]

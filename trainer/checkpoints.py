@@ -46,6 +46,10 @@ class LoopState:
     low_validations: int = 0
     """Consecutive validations below the early stop's limit."""
     stop_reason: str | None = None
+    filter: dict[str, Any] | None = None
+    """The filter that `filter: auto` has put in force; None until its first decision."""
+    noise_ratio: float | None = None
+    """Latest `gradient_noise_ratio`, which such decisions use."""
 
 
 def save(run_dir: Path, state: LoopState, policy: Policy, optimizer: Any, tokenizer: Any, *, keep: int) -> Path:

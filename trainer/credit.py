@@ -12,6 +12,7 @@ from ragen_diag.config import AlgorithmConfig
 from trainer import advantages
 from trainer.batch import Batch
 from trainer.losses import kl_nats
+from trainer.thinking_gate import QualityTarget
 from trainer.trajectory import Trajectory
 
 CRITIC_RULES = ("gae", "bi_level_gae")
@@ -23,6 +24,8 @@ class Credit:
 
     advantages_BT: Tensor
     returns_BT: Tensor | None = None
+    quality: QualityTarget | None = None
+    """What the thinking-quality critic is taught; None without the gate."""
 
 
 def assign(

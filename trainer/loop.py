@@ -200,11 +200,11 @@ class Trainer:
 
     def _learn(self, kept: list[Trajectory], kept_share: float) -> Row:
         """Credit and update on the kept rollouts and on what is replayed; nothing happens when there are none."""
-        replayed = self.collector.replayed(self.state, first_group=1 + max((t.group for t in kept), default=0))
         if not kept:
             self.state.empty_steps += 1
             return {}
         self.state.empty_steps = 0
+        replayed = self.collector.replayed(self.state, first_group=1 + max(t.group for t in kept))
         scored = self._score([*kept, *replayed], kept_share)
         credit.note_advantages(scored.batch, scored.credit, [*kept, *replayed])
         rng = np.random.default_rng((self.config.seed, self.state.step))

@@ -39,6 +39,8 @@ class TokenStats:
     """nats, same distribution"""
     value_N: Tensor | None
     """critic's value of the context before each token; None without a critic"""
+    quality_N: Tensor | None = None
+    """thinking-quality critic's logit for the context before each token; None without the gate"""
 
 
 class SplitLM:
@@ -74,7 +76,9 @@ class SplitLM:
 class Policy(nn.Module):
     """Everything that is trained, as one module for one optimizer and one Accelerate wrapper."""
 
-    def __init__(self, config: ModelConfig, *, seed: int, with_critic: bool, with_reference: bool) -> None:
+    def __init__(
+        self, config: ModelConfig, *, seed: int, with_critic: bool, with_reference: bool, with_gate: bool = False
+    ) -> None:
         super().__init__()
         torch.manual_seed(seed)  # initial adapters and value head
         self.config, self.with_critic = config, with_critic
@@ -99,6 +103,10 @@ class Policy(nn.Module):
             self.value_head = nn.Linear(hidden_size, 1)
             nn.init.zeros_(self.value_head.weight)
             nn.init.zeros_(self.value_head.bias)
+        self.quality_head = nn.Linear(hidden_size, 1) if with_gate else None
+        if self.quality_head is not None:
+            nn.init.zeros_(self.quality_head.weight)
+            nn.init.zeros_(self.quality_head.bias)
         self.eval()  # no dropout anywhere: what is trained is what was sampled from
         self.lm = SplitLM(self.causal_lm)
         self._reference_lm = SplitLM(self.reference) if self.reference is not None else None
@@ -112,7 +120,11 @@ class Policy(nn.Module):
     def forward(self, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor, temperature: float = 1.0) -> TokenStats:
         """Statistics of the tokens where mask_BT is 1 (never in the first column), with gradients."""
         logp_N, entropy_N = self._score(self.lm, ids_BT, attention_BT, mask_BT, temperature)
-        return TokenStats(logp_N, entropy_N, self._values(ids_BT, attention_BT, mask_BT) if self.with_critic else None)
+        if not self.with_critic:
+            return TokenStats(logp_N, entropy_N, None)
+        states_N = self._critic_states(ids_BT, attention_BT, mask_BT)
+        quality_N = None if self.quality_head is None else self.quality_head(states_N)[:, 0].float()
+        return TokenStats(logp_N, entropy_N, self.value_head(states_N)[:, 0].float(), quality_N)
 
     @torch.no_grad()
     def reference_logp(self, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor, temperature: float = 1.0) -> Tensor:
@@ -131,7 +143,7 @@ class Policy(nn.Module):
         logp_N = logp_NV.gather(1, ids_BT[:, 1:][chosen][:, None])[:, 0]
         return logp_N, -(logp_NV.exp() * logp_NV).sum(dim=-1)
 
-    def _values(self, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    def _critic_states(self, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor) -> Tensor:
         arguments = {
             "input_ids": ids_BT,
             "attention_mask": attention_BT,
@@ -143,8 +155,7 @@ class Policy(nn.Module):
         else:
             with self._adapter(CRITIC):
                 hidden = self.causal_lm.base_model(**arguments).last_hidden_state
-        states = hidden[:, :-1][mask_BT[:, 1:].bool()].to(self.value_head.weight.dtype)
-        return self.value_head(states)[:, 0].float()
+        return hidden[:, :-1][mask_BT[:, 1:].bool()].to(self.value_head.weight.dtype)
 
     @contextmanager
     def _adapter(self, name: str) -> Iterator[None]:
@@ -189,7 +200,7 @@ class Policy(nn.Module):
 
 
 def _is_critic(parameter_name: str) -> bool:
-    return parameter_name.startswith(("critic.", "value_head.")) or f".{CRITIC}." in parameter_name
+    return parameter_name.startswith(("critic.", "value_head.", "quality_head.")) or f".{CRITIC}." in parameter_name
 
 
 def _positions(attention_BT: Tensor) -> Tensor:

@@ -40,6 +40,7 @@ def build_agent(config: TrainConfig, *, for_training: bool) -> Agent:
         seed=config.seed,
         with_critic=for_training and config.algorithm.advantage in CRITIC_RULES,
         with_reference=for_training and config.algorithm.kl_coef > 0,
+        with_gate=for_training and config.algorithm.thinking_gate,
     )
     end_ids = end_token_ids(policy.causal_lm, tokenizer)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_ids[0]

@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ragen_diag.config import AlgorithmConfig, OptimConfig
 from trainer.batch import Batch
 from trainer.credit import Credit
 from trainer.losses import aggregation_weights, kl_nats, policy_loss, value_loss
 from trainer.policy import Policy, TokenStats
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A batch with everything its loss needs."""
+
+    batch: Batch
+    credit: Credit
+    values_BT: Tensor | None
+    """critic's values before the update; None without a critic"""
+    ref_logp_BT: Tensor | None
+    """nats, under the reference; None without a KL term"""
 
 
 class Updater:
@@ -51,37 +65,27 @@ class Updater:
 
     @torch.no_grad()
     def score(self, batch: Batch, what: str) -> Tensor:
-        """No-gradient pass over a batch, (B, T): 'logp', 'value' or 'reference' of the chosen tokens."""
+        """No-gradient pass over a batch, (B, T): 'logp', 'value', 'quality' or 'reference' of the chosen tokens."""
         out_BT = torch.zeros_like(batch.mask_BT)
-        for rows, width in self._micro_batches(batch, np.arange(len(batch))):
-            inputs = self._inputs(batch, rows, width)
+        for rows, width in self.micro_batches(batch, np.arange(len(batch))):
+            inputs = self.inputs(batch, rows, width)
             if what == "reference":
                 values_N = self.policy.reference_logp(*inputs, self.temperature)
             else:
                 stats = self.policy(*inputs, self.temperature)
-                values_N = stats.logp_N if what == "logp" else stats.value_N
+                values_N = {"logp": stats.logp_N, "value": stats.value_N, "quality": stats.quality_N}[what]
             part = out_BT[rows]
             part[batch.mask_BT[rows].bool()] = values_N.float().cpu()
             out_BT[rows] = part
         return out_BT
 
-    def run(
-        self,
-        batch: Batch,
-        credit: Credit,
-        *,
-        values_BT: Tensor | None,
-        ref_logp_BT: Tensor | None,
-        rng: np.random.Generator,
-    ) -> dict[str, float]:
+    def run(self, scored: Scored, *, rng: np.random.Generator) -> dict[str, float]:
         """All epochs and mini-batches over one batch; returns means of the update's metrics."""
         seen: dict[str, list[float]] = defaultdict(list)
         for _ in range(self.config.epochs):
-            order = rng.permutation(len(batch))
+            order = rng.permutation(len(scored.batch))
             for start in range(0, len(order), self.config.mini_batch):
-                measured = self._mini_batch(
-                    batch, credit, order[start : start + self.config.mini_batch], values_BT, ref_logp_BT
-                )
+                measured = self._mini_batch(scored, order[start : start + self.config.mini_batch])
                 first = not seen
                 for name, value in measured.items():
                     if first or name != "sampler_trainer_logprob_gap":  # later, the policy itself has moved
@@ -90,27 +94,17 @@ class Updater:
                     return {name: float(np.mean(values)) for name, values in seen.items()}
         return {name: float(np.mean(values)) for name, values in seen.items()}
 
-    def _mini_batch(
-        self, batch: Batch, credit: Credit, rows: np.ndarray, values_BT: Tensor | None, ref_logp_BT: Tensor | None
-    ) -> dict[str, float]:
-        weights_BT = torch.zeros_like(batch.mask_BT)
-        weights_BT[rows] = aggregation_weights(batch.mask_BT[rows], self.algorithm.loss_aggregation)
+    def _mini_batch(self, scored: Scored, rows: np.ndarray) -> dict[str, float]:
         totals: dict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
-        mine = self._share(rows)
-        micro_batches = list(self._micro_batches(batch, mine))
+        per_token = self.per_token(scored, rows)
+        micro_batches = list(self.micro_batches(scored.batch, self._share(rows)))
         for index, (part, width) in enumerate(micro_batches):
-            mask = batch.mask_BT[part].bool()
-            per_token = {"weight": weights_BT, "old": batch.old_logp_BT, "advantage": credit.advantages_BT}
-            per_token |= {"value": values_BT, "return": credit.returns_BT, "reference": ref_logp_BT}  # type: ignore[dict-item]
-            tokens = {
-                name: values[part][mask].to(self.accelerator.device)
-                for name, values in per_token.items()
-                if values is not None
-            }
             last = index == len(micro_batches) - 1
             with self.accelerator.no_sync(self.wrapped) if not last else nullcontext():
-                stats = self.wrapped(*self._inputs(batch, part, width), self.temperature)
-                loss, measured = self._loss(stats, tokens)
+                stats = self.wrapped(*self.inputs(scored.batch, part, width), self.temperature)
+                terms, measured = self.terms(stats, self.chosen(scored.batch, per_token, part))
+                loss = sum(terms.values(), torch.zeros((), device=self.accelerator.device))
+                measured["loss"] = loss
                 # Data-parallel wrappers average gradients over processes; the weights already are shares of the whole mini-batch.
                 self.accelerator.backward(loss * self.accelerator.num_processes)
             for name, value in measured.items():
@@ -119,41 +113,68 @@ class Updater:
         self.optimizer.step()
         self.optimizer.zero_grad()
         summed = self._sum_over_processes(totals)
-        n_tokens = summed.pop("n_tokens")
-        means = {"clip_fraction", "policy_shift_kl_nats", "entropy_nats", "kl_nats", "sampler_trainer_logprob_gap"}
-        return {name: value / n_tokens if name in means else value for name, value in summed.items()} | {
-            "grad_norm": float(norm)
+        n_tokens, n_fresh = summed.pop("n_tokens"), summed.pop("n_fresh")
+        divisors = {"clip_fraction": n_tokens, "entropy_nats": n_tokens, "kl_nats": n_tokens}
+        divisors |= dict.fromkeys(("policy_shift_kl_nats", "sampler_trainer_logprob_gap"), n_fresh)
+        means = {
+            name: value / divisors[name] if divisors.get(name, 1) else 0.0
+            for name, value in summed.items()
+            if name in divisors
         }
+        return summed | means | {"grad_norm": float(norm)}
 
-    def _loss(self, stats: TokenStats, tokens: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of one micro-batch (its share of the mini-batch's), and sums for the metrics."""
+    def per_token(self, scored: Scored, rows: np.ndarray) -> dict[str, Tensor]:
+        """What the loss of a mini-batch (or any set of rows aggregated alone) needs, each (B, T)."""
+        batch, credit = scored.batch, scored.credit
+        weights_BT = torch.zeros_like(batch.mask_BT)
+        weights_BT[rows] = aggregation_weights(batch.mask_BT[rows], self.algorithm.loss_aggregation)
+        found = {"weight": weights_BT, "old": batch.old_logp_BT, "advantage": credit.advantages_BT}
+        found["fresh"] = batch.fresh_B[:, None].expand_as(batch.mask_BT)
+        optional = {"value": scored.values_BT, "return": credit.returns_BT, "reference": scored.ref_logp_BT}
+        if credit.quality is not None:
+            read_BT = torch.zeros_like(batch.mask_BT)
+            read_BT[rows] = credit.quality.read_BT[rows] / credit.quality.read_BT[rows].sum().clamp(min=1)
+            optional |= {"quality_weight": read_BT, "quality_label": credit.quality.label_BT}
+        return found | {name: values for name, values in optional.items() if values is not None}
+
+    def chosen(self, batch: Batch, per_token: dict[str, Tensor], part: np.ndarray) -> dict[str, Tensor]:
+        """The chosen tokens of a micro-batch, each (N,), on the device."""
+        mask = batch.mask_BT[part].bool()
+        return {name: values[part][mask].to(self.accelerator.device) for name, values in per_token.items()}
+
+    def terms(self, stats: TokenStats, tokens: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Terms of one micro-batch's loss (its share of the mini-batch's), and sums for the metrics."""
         algorithm, weight = self.algorithm, tokens["weight"]
         logp, entropy = stats.logp_N.float(), stats.entropy_N.float()
         terms = policy_loss(
             logp, tokens["old"], tokens["advantage"],
             clip_low=algorithm.clip_low, clip_high=algorithm.clip_high, clip_dual=algorithm.clip_dual,
         )  # fmt: skip
-        policy = (weight * terms.loss).sum()
-        loss = policy
+        found = {"task": (weight * terms.loss).sum()}
         measured = {
-            "policy_loss": policy, "n_tokens": torch.tensor(float(len(logp))), "clip_fraction": terms.clipped.sum(),
-            "policy_shift_kl_nats": (tokens["old"] - logp).sum(), "entropy_nats": entropy.sum(),
-            "sampler_trainer_logprob_gap": (tokens["old"] - logp).abs().sum(),
+            "policy_loss": found["task"], "n_tokens": torch.tensor(float(len(logp))), "n_fresh": tokens["fresh"].sum(),
+            "policy_shift_kl_nats": ((tokens["old"] - logp) * tokens["fresh"]).sum(), "entropy_nats": entropy.sum(),
+            "sampler_trainer_logprob_gap": ((tokens["old"] - logp).abs() * tokens["fresh"]).sum(),
+            "clip_fraction": terms.clipped.sum(),
         }  # fmt: skip
         if algorithm.entropy_coef > 0:
-            loss = loss - algorithm.entropy_coef * (weight * entropy).sum()
+            found["entropy"] = -(algorithm.entropy_coef * (weight * entropy).sum())
         if "reference" in tokens:
             kl = kl_nats(logp, tokens["reference"], algorithm.kl_estimator)
             measured["kl_nats"] = kl.sum()
             if algorithm.kl_in == "loss":
-                loss = loss + algorithm.kl_coef * (weight * kl).sum()
+                found["kl"] = algorithm.kl_coef * (weight * kl).sum()
         if stats.value_N is not None:
             errors = value_loss(stats.value_N, tokens["value"], tokens["return"], clip=algorithm.value_clip)
             measured["value_loss"] = (weight * errors).sum()
-            loss = loss + algorithm.value_coef * measured["value_loss"]
-        return loss, measured | {"loss": loss}
+            found["value"] = algorithm.value_coef * measured["value_loss"]
+        if stats.quality_N is not None and "quality_label" in tokens:
+            errors = binary_cross_entropy_with_logits(stats.quality_N, tokens["quality_label"], reduction="none")
+            measured["thinking_quality_loss"] = (tokens["quality_weight"] * errors).sum()
+            found["quality"] = algorithm.value_coef * measured["thinking_quality_loss"]
+        return found, measured
 
-    def _micro_batches(self, batch: Batch, rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    def micro_batches(self, batch: Batch, rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
         """Rows in micro-batches of similar length, each with the width it needs."""
         lengths = batch.lengths_B.numpy()
         ordered = rows[np.argsort(lengths[rows], kind="stable")]
@@ -161,7 +182,9 @@ class Updater:
             part = ordered[start : start + self.config.micro_batch]
             yield part, int(lengths[part].max())
 
-    def _inputs(self, batch: Batch, rows: np.ndarray, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    def inputs(self, batch: Batch, rows: np.ndarray, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids, attention and mask of some rows, cut to a width, on the device."""
+
         def on_device(tensor: Tensor) -> Tensor:
             return tensor[rows, :width].to(self.accelerator.device)
 
