@@ -7,7 +7,9 @@ This package is the user's side: command line, configuration, the rollout-log sc
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["analyze", "compare", "convert", "evaluate", "load", "plan", "show", "train", "tune"]
+__all__ = [
+    "analyze", "compare", "convert", "demo", "doctor", "evaluate", "explain", "load", "plan", "show", "train", "tune", "watch",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from analysis.result import Report
     from analysis.tuning import FilterRecommendation
     from ragen_diag.config import TrainConfig
+    from ragen_diag.findings import Status
     from trainer.evaluate import EvalResult
     from trainer.loop import TrainResult
 
@@ -156,7 +157,7 @@ def show(
     file: TextIO | None = None,
 ) -> None:
     """Print one rollout, turn by turn."""
-    from ragen_diag.show import show as print_rollout
+    from ragen_diag.rollout_view import show as print_rollout
 
     sources = [source for source in load(path, options=options).sources if source.kind == "rollouts"]
     if len(sources) != 1:
@@ -186,6 +187,47 @@ def convert(source: str | Path, destination: str | Path, *, options: ReadOptions
     return "\n".join(f"{run.path}: {run.n_rows:,} turns from {run.source.format} {run.source.path}" for run in written)
 
 
+def watch(
+    *paths: str | Path,
+    interval_s: float = 10.0,
+    html: Path | None = None,
+    max_rounds: int | None = None,
+    until: Status | None = None,
+) -> bool:
+    """Analyze growing logs again and again and print each new finding once; see `ragen_diag.watching.watch`."""
+    from ragen_diag.watching import watch as watch_log
+
+    return watch_log(*paths, interval_s=interval_s, html=html, max_rounds=max_rounds, until=until)
+
+
+def explain(code: str) -> str:
+    """The page of a finding code, Markdown. Raises UsageError for an unknown code."""
+    from analysis.detectors import registry
+    from ragen_diag import checks
+    from ragen_diag.errors import did_you_mean
+
+    code = code.upper()
+    text = checks.page(code) if code in checks.codes() else registry.explain(code)
+    if text is None:
+        raise UsageError(f"no check '{code}'.{did_you_mean(code, checks.codes())} All: ragen-diag explain list")
+    return text
+
+
+def doctor() -> None:
+    """Print what is installed: versions, extras and plug-ins."""
+    from ragen_diag.installation import report
+
+    report(sys.stdout)
+
+
+def demo(scenario: str = "learn", out: str | Path = "runs/demo", *, steps: int | None = None) -> Report:
+    """Run a demo scenario, 'learn' or 'collapse', under a new folder and return the final report."""
+    from ragen_diag.demonstration import run_demo
+
+    require_training()
+    return run_demo(scenario, Path(out), steps=steps)
+
+
 def plan(
     *,
     prompts: int | None = None,
@@ -194,7 +236,7 @@ def plan(
     run: str | Path | None = None,
 ) -> str:
     """Sample-size plan as text: the interval to expect, or the sizes that a wanted one needs."""
-    from ragen_diag.plan import plan_text
+    from ragen_diag.sample_size import plan_text
 
     return plan_text(prompts=prompts, rollouts=rollouts, half_width=half_width, run=None if run is None else Path(run))
 

@@ -209,14 +209,22 @@ def watch(
         Path | None, typer.Option("--html", metavar="FILE", help="Report that is rewritten and reloads itself.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Stop after so many looks; default: until interrupted.")] = None,
-) -> None:
-    """Watch a running or foreign log: one line per change, each alert once. Never stops the run."""
-    from ragen_diag.watch import watch as watch_log
+    until: Annotated[
+        FailOn, typer.Option(help="End with exit code 1 at the first finding this serious.")
+    ] = FailOn.NEVER,
+) -> ExitCode:
+    """Watch a running or foreign log: one line per change, each alert once. Never stops the run: `--until fail; kill PID` does."""
+    from ragen_diag.findings import Status
+    from ragen_diag.watching import watch as watch_log
 
     if interval <= 0:
         raise UsageError(f"--interval {interval}: must be above 0 seconds")
+    if until == FailOn.INCONCLUSIVE:
+        raise UsageError("--until inconclusive: a young run always is; choose warn or fail")
     _require_writable(html)
-    watch_log(paths, interval_s=interval, html=html, max_rounds=rounds, file=sys.stdout)
+    level = None if until == FailOn.NEVER else Status(until.value.upper())
+    found = watch_log(*paths, interval_s=interval, html=html, max_rounds=rounds, until=level)
+    return ExitCode.FINDINGS if found else ExitCode.OK
 
 
 def convert(
@@ -254,18 +262,9 @@ def plan(
 
 def explain(code: Annotated[str, typer.Argument(help="Finding code such as ZS01; 'list' prints all.")]) -> None:
     """Explain a finding: what it measures, why it matters, false alarms, what to do, thresholds."""
-    from ragen_diag import checks
-    from ragen_diag.errors import did_you_mean
+    from ragen_diag import api, checks
 
     if code.lower() == "list":
         print("\n".join(f"{name}  {checks.title(name)}" for name in checks.codes()))
         return
-    if code.upper() in checks.codes():
-        print(checks.page(code.upper()))
-        return
-    from analysis.detectors import registry
-
-    plugged_in = registry.explain(code.upper())
-    if plugged_in is None:
-        raise UsageError(f"no check '{code}'.{did_you_mean(code.upper(), checks.codes())} All: ragen-diag explain list")
-    print(plugged_in)
+    print(api.explain(code))

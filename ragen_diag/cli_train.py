@@ -35,7 +35,7 @@ def demo(
 ) -> None:
     """Train the embedded model on FrozenLake, diagnose the run, tune the filter, train again, compare."""
     from ragen_diag import api
-    from ragen_diag.demo import run_demo
+    from ragen_diag.demonstration import run_demo
 
     api.require_training()
     run_demo(scenario.value, out, steps=steps, n_eval_seeds=eval_seeds)
@@ -86,6 +86,6 @@ def evaluate(
 
 def doctor() -> None:
     """Say what is installed: versions, extras, plug-in readers and environments, browser."""
-    from ragen_diag.doctor import report
+    from ragen_diag.installation import report
 
     report(file=sys.stdout)

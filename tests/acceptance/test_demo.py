@@ -59,7 +59,7 @@ def test_collapse_is_caught_and_named(tmp_path: Path):
 
 
 def test_a_second_demo_does_not_touch_the_first(tmp_path: Path):
-    from ragen_diag.demo import free_folder
+    from ragen_diag.demonstration import free_folder
 
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo-2").mkdir()

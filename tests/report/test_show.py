@@ -4,7 +4,7 @@ import pytest
 
 from ragen_diag.errors import BadLog, RunFolderError, UsageError
 from ragen_diag.rollout_log import rows_to_table, step_path, write_step
-from ragen_diag.show import show
+from ragen_diag.rollout_view import show
 
 
 def row(step=0, group="g0", index=0, turn=0, **more):

@@ -1,4 +1,7 @@
-"""`ragen-diag watch`: analyze a growing log again and again, and say each new finding once. Never stops a run."""
+"""`ragen-diag watch`: analyze a growing log again and again, and say each new finding once. Never stops a run.
+
+Asked to (`until`), it ends at the first finding that serious, so that a shell can stop the run.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from ragen_diag.errors import NothingReadable, PathNotFound
+from ragen_diag.errors import BadLog, NothingReadable, PathNotFound
 from ragen_diag.findings import Finding, Status
 
 _SERIOUS = {Status.WARN: 1, Status.FAIL: 2}
@@ -32,26 +35,34 @@ class Alerts:
 
 
 def watch(
-    paths: list[Path], *, interval_s: float, html: Path | None, max_rounds: int | None = None, file: TextIO = sys.stdout
-) -> None:
+    *paths: str | Path,
+    interval_s: float = 10.0,
+    html: Path | None = None,
+    max_rounds: int | None = None,
+    until: Status | None = None,
+    file: TextIO | None = None,
+) -> bool:
     """Analyze `paths` every `interval_s` seconds until interrupted or for `max_rounds`; a missing log is waited for.
 
-    html: report that is rewritten each round and refreshes itself in the browser.
+    html: report that is rewritten each round and refreshes itself in the browser. until: WARN or FAIL; returns True at the
+    first finding at least that serious (False when the rounds are over). file: default stdout.
     """
     from ragen_diag import api
 
+    file = file or sys.stdout
+    folders = [Path(path) for path in paths]
     alerts, rounds, seen = Alerts(), 0, None
     while max_rounds is None or rounds < max_rounds:
         if rounds:
             time.sleep(interval_s)
         rounds += 1
-        stamp = _fingerprint(paths)
+        stamp = _fingerprint(folders)
         if stamp == seen:
             continue
         seen = stamp
         try:
-            report = api.analyze(*paths)
-        except (PathNotFound, NothingReadable) as error:
+            report = api.analyze(*folders)
+        except (PathNotFound, NothingReadable, BadLog) as error:  # not there yet, or caught in the middle of a write
             print(f"waiting: {error}", file=file, flush=True)
             continue
         for run in report.runs:
@@ -67,6 +78,9 @@ def watch(
         if html:
             api.write_html(report, html)
             _refresh_every(html, interval_s)
+        if until is not None and any(level >= _SERIOUS[until] for level in alerts.said.values()):
+            return True
+    return False
 
 
 def _fingerprint(paths: list[Path]) -> tuple[tuple[str, int, int], ...]:
