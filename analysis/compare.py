@@ -13,6 +13,16 @@ from analysis.result import RunReport
 from ragen_diag.findings import Estimate
 
 
+_FACTS = (
+    "retrieval_chance",
+    "text_retrieval_chance",
+    "mi_upper_bound",
+    "prompt_entropy_nats",
+    "text_prompt_entropy_nats",
+)
+"""Facts of the batches, not of the policies: nothing to compare."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One metric of one run against the baseline run."""
@@ -23,6 +33,12 @@ class Difference:
     other: Estimate
     difference: Estimate
     """other - baseline."""
+
+    @property
+    def clear(self) -> bool:
+        """The interval of the difference does not contain 0."""
+        interval = self.difference.ci95
+        return interval is not None and not interval[0] <= 0 <= interval[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +139,7 @@ def _mean(values_N: np.ndarray, unit: str) -> Estimate:
 def _compare_metrics(baseline: RunReport, other: RunReport, comparison: Comparison) -> None:
     for name in sorted(set(baseline.metrics) & set(other.metrics)):
         first, second = baseline.metrics[name], other.metrics[name]
-        if first.value is None or second.value is None:
+        if first.value is None or second.value is None or name.startswith(_FACTS):
             continue
         if (first.unit, first.method) != (second.unit, second.method):
             why = f"definitions differ: {first.method} [{first.unit}] against {second.method} [{second.unit}]"

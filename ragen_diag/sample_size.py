@@ -58,4 +58,6 @@ def _spread(run: Path | None) -> tuple[Spread, str]:
     try:
         return planning.spread_of(CrossScores.load(files[-1]), METRIC), str(files[-1])
     except ValueError as error:
-        raise UsageError(f"{files[-1]}: {error}") from error
+        raise UsageError(
+            f"{files[-1]} cannot tell the spread: {error}. Leave --run out to plan from the prior"
+        ) from error

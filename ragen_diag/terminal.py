@@ -174,20 +174,21 @@ def print_comparison(comparison: Comparison, *, file: TextIO | Console | None = 
     console.print(Text.assemble("against  ", (one_line(comparison.baseline), "bold")), soft_wrap=True)
     if comparison.differences:
         table = _table("run", "metric", "baseline", "run's", "difference", "95 %", "prompts")
-        for entry in comparison.differences:
+        for entry in sorted(comparison.differences, key=lambda entry: not entry.clear):
             interval = entry.difference.ci95
-            clear = interval is not None and not interval[0] <= 0 <= interval[1]
             table.add_row(
                 one_line(entry.run, 40),
                 f"{entry.metric} ({entry.difference.unit})",
                 _number(entry.baseline.value),
                 _number(entry.other.value),
-                _star(clear) + _number(entry.difference.value, sign="+"),
+                _star(entry.clear) + _number(entry.difference.value, sign="+"),
                 _interval(interval, sign="+"),
                 str(entry.difference.n_prompts),
             )
         console.print(table)
-        console.print(Text("* the 95 % interval of the difference does not contain 0"))
+        n = len(comparison.differences)
+        by_chance = f"; of {n} comparisons about {round(n / 20)} would by chance alone" if n >= 20 else ""
+        console.print(Text(f"* the 95 % interval of the difference does not contain 0{by_chance}"))
     # A reason that is the same for several metrics of a run is said once.
     reasons: dict[tuple[str, str], list[str]] = {}
     for refusal in comparison.refused:
