@@ -12,7 +12,6 @@ from scipy import stats
 from analysis.result import RunReport
 from ragen_diag.findings import Estimate
 
-
 _FACTS = (
     "retrieval_chance",
     "text_retrieval_chance",
