@@ -267,7 +267,9 @@ class Trainer:
             self.state.step,
             split,
             self.config.env.name,
-            f"update-{version}",
+            f"logged in {self.config.offline.log}"
+            if self.config.offline.log and split == "train"
+            else f"update-{version}",
             settings,
             self.config.rollout.think,
         )
