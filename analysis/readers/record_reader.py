@@ -94,8 +94,7 @@ class RecordReader:
         file = self._open(path, options, notes)
         rows: list[dict[str, Any]] = []
         n_chars = 0
-        for rollout in self._rollouts_of(file):
-            self._place(rollout, file)
+        for rollout in self._settled(self.records(file), file):
             for row in rollout_rows(
                 rollout, run_id=path.parent.name or ".", path=str(path), placed=self.placed, tags=options.thinking_tags
             ):
@@ -106,6 +105,24 @@ class RecordReader:
                 rows, n_chars = [], 0
         if rows:
             yield rows_to_table(rows)
+
+    def table(
+        self, records: Iterable[dict[str, Any]], *, path: Path, first_line: int = 1, split: str | None = None
+    ) -> pa.Table:
+        """Rows of records that are in memory, as if they stood in `path` from `first_line` on. Raises BadLog for a bad one.
+
+        For trainings that hand over their records while they run (ragen_diag.callbacks).
+        """
+        file = self._open(path, ReadOptions(split=split), Notes())
+        numbered = (Record(line, record) for line, record in enumerate(records, start=first_line))
+        table = rows_to_table(
+            row
+            for rollout in self._settled(numbered, file)
+            for row in rollout_rows(rollout, run_id=path.name, path=str(path), placed=self.placed)
+        )
+        if file.notes.skipped:
+            raise BadLog(f"rollout {file.notes.skipped[0].line} of {path}: {file.notes.skipped[0].why}")
+        return table
 
     # --- shared steps
 
@@ -139,9 +156,15 @@ class RecordReader:
         split = options.split or self.fixed_split or split_of(path) or self.default_split
         return File(path, options, notes, step, source, split)
 
-    def _rollouts_of(self, file: File) -> Iterator[Rollout]:
+    def _settled(self, records: Iterable[Record], file: File) -> Iterator[Rollout]:
+        """Rollouts of the records, with step and split decided."""
+        for rollout in self._rollouts_of(records, file):
+            self._place(rollout, file)
+            yield rollout
+
+    def _rollouts_of(self, records: Iterable[Record], file: File) -> Iterator[Rollout]:
         line, n_on_line = -1, 0  # a line may hold several records glued together
-        for record in self.records(file):
+        for record in records:
             if isinstance(record.value, Bad):
                 self.bad(file, record.line, record.value.why)
                 continue
