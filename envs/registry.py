@@ -40,6 +40,7 @@ BUILTIN = {
     "deepcoder": "envs.deepcoder:DeepCoderEnv",
     "frozen_lake": "envs.frozen_lake:FrozenLakeEnv",
     "game_2048": "envs.game_2048:Game2048Env",
+    "lean": "envs.lean:LeanEnv",
     "metamathqa": "envs.metamathqa:MetaMathQAEnv",
     "minigrid": "envs.minigrid_text:MiniGridEnv",
     "rubiks_2x2": "envs.rubiks_2x2:Rubiks2x2Env",
