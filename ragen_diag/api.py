@@ -125,14 +125,23 @@ def evaluate(
     n_rollouts: int = 1,
     temperature: float | None = None,
     run_dir: str | Path | None = None,
+    config: str | Path | None = None,
+    overrides: list[str] | None = None,
+    served_model: str | None = None,
 ) -> EvalResult:
-    """Success of a run, checkpoint, model or 'random' on held-out seeds; raises ModelError for what cannot be loaded."""
+    """Success of a run, checkpoint, model, chat server (a URL) or 'random' on held-out seeds.
+
+    config: preset or YAML file that says how rollouts are played; None = the run's own, or the demo's. overrides: such as
+    rollout.max_response_tokens=800. served_model: name of the model at the URL. Raises ModelError for what cannot be loaded.
+    """
     require_training()
+    from ragen_diag.config import load_config
     from trainer.evaluate import evaluate as run_evaluation
 
     return run_evaluation(
         str(model), env=env, n_seeds=n_seeds, first_seed=first_seed, n_rollouts=n_rollouts, temperature=temperature,
-        run_dir=None if run_dir is None else Path(run_dir),
+        run_dir=None if run_dir is None else Path(run_dir), config=None if config is None else load_config(config),
+        overrides=overrides or [], served_model=served_model,
     )  # fmt: skip
 
 

@@ -51,21 +51,35 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --run-dir from its last checkpoint.")
     ] = False,
+    report_to: Annotated[
+        str | None,
+        typer.Option(help="Trackers, separated by commas: tensorboard, wandb, trackio, mlflow, ...; or none."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
 ) -> None:
     """Train an agent and log every rollout."""
     from ragen_diag import api
 
     target = run_dir or Path("runs") / Path(config).stem
+    chosen = [] if report_to is None else [f"runtime.tracker={report_to}"]
     result = api.train(
-        config, target, overrides=overrides, filter_file=filter_file, resume=resume, progress=not quiet
+        config, target, overrides=[*(overrides or []), *chosen], filter_file=filter_file, resume=resume, progress=not quiet
     )  # fmt: skip
     print(result.summary())
     print(f"next: ragen-diag analyze {target} --out {target}/analysis")
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="Run folder, checkpoint, model folder or name, or 'random'.")],
+    model: Annotated[
+        str, typer.Argument(help="Run folder, checkpoint, model folder or name, URL of a chat server, or 'random'.")
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Such as rollout.max_response_tokens=800.")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="Preset or YAML file that says how rollouts are played; default: the run's own.")
+    ] = None,
+    served_model: Annotated[str | None, typer.Option(help="Model at the URL; default: the only one it serves.")] = None,
     env: Annotated[str | None, typer.Option(help="Environment; default: the run's own.")] = None,
     seeds: Annotated[int, typer.Option(help="Number of held-out seeds.")] = 256,
     first_seed: Annotated[int, typer.Option(help="First held-out seed.")] = 123,
@@ -79,7 +93,8 @@ def evaluate(
     from ragen_diag import api
 
     result = api.evaluate(
-        model, env=env, n_seeds=seeds, first_seed=first_seed, n_rollouts=rollouts, temperature=temperature, run_dir=run_dir
+        model, env=env, n_seeds=seeds, first_seed=first_seed, n_rollouts=rollouts, temperature=temperature, run_dir=run_dir,
+        config=config, overrides=overrides, served_model=served_model,
     )  # fmt: skip
     print(result.summary())
 

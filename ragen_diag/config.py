@@ -35,7 +35,7 @@ from ragen_diag.errors import ConfigError, did_you_mean
 __all__ = [
     "AlgorithmConfig", "DiagnosticsConfig", "EarlyStopConfig", "EnvConfig", "FilterConfig", "ModelConfig", "OfflineConfig",
     "OptimConfig", "ReplayConfig", "RolloutConfig", "RuntimeConfig", "TrainConfig", "ValidationConfig",
-    "from_dict", "load_config", "presets", "to_dict",
+    "from_dict", "load_config", "presets", "to_dict", "with_overrides",
 ]  # fmt: skip
 
 PRESETS_DIR = Path(__file__).parent / "presets"
@@ -58,15 +58,7 @@ def load_config(
     filter_file: a filter.yaml that replaces the `filter` section, as `filter.file` does. Raises ConfigError that lists
     every problem.
     """
-    problems: list[str] = []
-    data = _read_source(source) if source is not None else {}
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals or not key:
-            problems.append(f"'{override}' is not of the form section.key=value")
-            continue
-        _set(data, key.strip(), _parse_yaml_value(value), problems)
-        data = _spell_out(data)
+    data, problems = _overridden(_read_source(source) if source is not None else {}, overrides)
     config = from_dict(data, problems)
     chosen = filter_file or config.filter.file
     if not chosen:
@@ -88,9 +80,28 @@ def from_dict(data: Mapping[str, Any], problems: Sequence[str] = ()) -> TrainCon
     return config
 
 
+def with_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfig:
+    """A configuration with `section.key=value` changes. Raises ConfigError that lists every problem."""
+    data, problems = _overridden(to_dict(config), overrides)
+    return from_dict(data, problems)
+
+
 def to_dict(config: TrainConfig) -> dict[str, Any]:
     """Nested plain dictionaries, in the order of the fields; `from_dict` takes them back."""
     return dataclasses.asdict(config)
+
+
+def _overridden(data: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Data with `section.key=value` changes, and what is wrong with their form."""
+    problems: list[str] = []
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or not key:
+            problems.append(f"'{override}' is not of the form section.key=value")
+            continue
+        _set(data, key.strip(), _parse_yaml_value(value), problems)
+        data = _spell_out(data)
+    return data, problems
 
 
 def _spell_out(data: Mapping[str, Any]) -> dict[str, Any]:

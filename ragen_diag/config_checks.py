@@ -24,6 +24,9 @@ _ABOVE_ZERO = {"rollout.temperature", "rollout.top_p", "validation.temperature",
 _SHARES = {"rollout.top_p", "algorithm.gamma", "algorithm.lam", "algorithm.high_level_gamma", "optim.warmup_share",
            "early_stop.variance_collapse_share", "early_stop.min_validation_success"}  # fmt: skip
 _ANY_SIGN = {"rollout.format_penalty"}
+TRACKERS = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow", "comet_ml": "comet_ml",
+            "aim": "aim", "clearml": "clearml", "dvclive": "dvclive", "swanlab": "swanlab"}  # fmt: skip
+"""Accelerate's trackers, and the package each needs."""
 
 
 def build(cls: Any, data: Mapping[str, Any], where: str, problems: list[str], root: Any = None) -> Any:
@@ -128,7 +131,7 @@ def cross_checks(config: TrainConfig) -> list[str]:
         )
     if config.filter.refill and config.filter.strategy == "none" and not config.filter.auto_every:
         found.append("filter.refill needs a filter.strategy: without one nothing is ever refilled")
-    return found + _of_sources(config) + _of_networks(config)
+    return found + _of_sources(config) + _of_networks(config) + _of_trackers(config)
 
 
 def _of_sources(config: TrainConfig) -> list[str]:
@@ -147,6 +150,17 @@ def _of_sources(config: TrainConfig) -> list[str]:
     if config.filter.auto_every and config.rollout.group_size < 2 and not config.offline.log:
         found.append("rollout.group_size is 1: filter.auto_every has no reward variance to choose by")
     return found
+
+
+def _of_trackers(config: TrainConfig) -> list[str]:
+    """Names that Accelerate knows."""
+    if config.runtime.tracker == "none":
+        return []
+    return [
+        f"runtime.tracker: '{name}' is no tracker.{did_you_mean(name, TRACKERS)} Known: {', '.join(TRACKERS)}, or none"
+        for name in config.runtime.tracker.split(",")
+        if name not in TRACKERS
+    ]
 
 
 def _of_networks(config: TrainConfig) -> list[str]:

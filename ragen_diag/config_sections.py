@@ -270,7 +270,7 @@ class RuntimeConfig:
     precision: Literal["no", "bf16", "fp16"] = "no"
     """Mixed precision of the updates, through Accelerate."""
     tracker: str = "tensorboard"
-    """Accelerate tracker (tensorboard, wandb, ...), or `none`."""
+    """Accelerate's trackers, separated by commas (tensorboard, wandb, trackio, mlflow, ...), or `none`."""
     checkpoint_every: int = 10
     """Save a checkpoint every so many steps, and at the end; 0 saves at the end only."""
     keep_checkpoints: int = 2

@@ -79,18 +79,20 @@ class AgentLoop:
             return last.prompt_ids + last.sample.ids + self.chat.next_ids(user, last_id=last.sample.ids[-1])
         system = self._system_text(episode)
         if config.context == "single_turn":
-            shown = turns[-config.window :]
-            past = [(turn.state_text, turn.response_text, turn.reward) for turn in shown]
-            user = history_text(past, first_turn=len(turns) - len(shown)) + self._user_text(
-                episode, len(turns), alone=True
-            )
-            return self.chat.first_ids(system, user)
+            return self.chat.first_ids(system, self._single_turn_text(episode))
         first = max(0, len(turns) - config.window + 1)
         ids = self.chat.first_ids(system, self._user_text(episode, first, alone=True))
         for index in range(first, len(turns)):
             sampled = turns[index].sample.ids
             ids = ids + sampled + self.chat.next_ids(self._user_text(episode, index + 1), last_id=sampled[-1])
         return ids
+
+    def _single_turn_text(self, episode: Episode) -> str:
+        """The state alone, with the last turns before it as text."""
+        turns = episode.trajectory.turns
+        shown = turns[-self.config.window :]
+        past = [(turn.state_text, turn.response_text, turn.reward) for turn in shown]
+        return history_text(past, first_turn=len(turns) - len(shown)) + self._user_text(episode, len(turns), alone=True)
 
     def _system_text(self, episode: Episode) -> str:
         return system_text(
@@ -116,17 +118,11 @@ class AgentLoop:
 
     def _act(self, episode: Episode, context: list[int], sample: Sample) -> None:
         """Carry out a reply's actions and note what came of it."""
-        body = sample.ids[:-1] if sample.ids[-1] in self.end_ids else sample.ids
-        text = decode(self.chat.tokenizer, body)
-        reply = parse_reply(
-            text, think=self.config.think, separator=self.config.separator, max_actions=self.config.max_actions_per_turn
-        )
-        turn = Turn(episode.state, context, sample, text, reply, scale=self.config.task_reward_scale)
+        turn = self._turn(episode, context, sample)
         episode.trajectory.turns.append(turn)
-        known = [action for action in reply.actions if _is_known(action, episode.env)]
-        turn.action_valid = bool(known) and len(known) == len(reply.actions)
+        known = [action for action in turn.reply.actions if _is_known(action, episode.env)]
+        turn.action_valid = bool(known) and len(known) == len(turn.reply.actions)
         turn.penalty = 0.0 if turn.action_valid and not sample.cut else self.config.format_penalty
-        turn.thinking_cost = self._thinking_cost(sample)
         for action in known[: episode.actions_left]:
             try:
                 episode.state, reward, terminated, _, info = episode.env.step(action)
@@ -141,6 +137,17 @@ class AgentLoop:
                 return
         episode.actions_left -= turn.n_actions
         episode.over = episode.actions_left <= 0
+
+    def _turn(self, episode: Episode, context: list[int], sample: Sample) -> Turn:
+        """A reply taken apart, before anything has come of it."""
+        body = sample.ids[:-1] if sample.ids[-1] in self.end_ids else sample.ids
+        text = decode(self.chat.tokenizer, body)
+        reply = parse_reply(
+            text, think=self.config.think, separator=self.config.separator, max_actions=self.config.max_actions_per_turn
+        )
+        turn = Turn(episode.state, context, sample, text, reply, scale=self.config.task_reward_scale)
+        turn.thinking_cost = self._thinking_cost(sample)
+        return turn
 
     def _thinking_cost(self, sample: Sample) -> float:
         """What the distance of the thinking from its wanted length costs; unclosed thinking counts whole."""

@@ -6,6 +6,7 @@ roll out, diagnose, filter, credit, update, log; step after step. What each verb
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import time
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from accelerate.utils import broadcast_object_list
 
 from analysis.filters import FilterSetting
 from ragen_diag.config import TrainConfig
-from ragen_diag.errors import RunFolderError, UsageError
+from ragen_diag.config_checks import TRACKERS
+from ragen_diag.errors import MissingExtra, RunFolderError, UsageError
 from ragen_diag.rollout_log import read_metrics, write_metrics, write_step
 from trainer import auto_filter, checkpoints, credit, early_stop, gradient_analysis, run_folder, thinking_gate
 from trainer.batch import make_batch
@@ -299,12 +301,18 @@ class Trainer:
 
 
 def _accelerator(config: TrainConfig, run_dir: Path) -> Accelerator:
-    tracker = None if config.runtime.tracker == "none" else config.runtime.tracker
+    trackers = [] if config.runtime.tracker == "none" else config.runtime.tracker.split(",")
+    for tracker in trackers:  # Accelerate drops what is not installed without a word
+        if importlib.util.find_spec(TRACKERS[tracker]) is None:
+            raise MissingExtra(
+                f"runtime.tracker={tracker} needs the package {TRACKERS[tracker]}. "
+                f"Install it with `pip install {TRACKERS[tracker]}`, or choose another tracker, or none."
+            )
     return Accelerator(
         cpu=config.runtime.device == "cpu",
         mixed_precision=config.runtime.precision,
-        log_with=tracker,
-        project_dir=str(run_dir / "tracker") if tracker else None,
+        log_with=trackers or None,  # type: ignore[arg-type]
+        project_dir=str(run_dir / "tracker") if trackers else None,
     )
 
 

@@ -33,6 +33,8 @@ class Turn:
     action_valid: bool = False
     n_actions: int = 0
     """Actions carried out."""
+    prompt_text: str | None = None
+    """The whole context as text, where no token ids are known (chat servers)."""
     advantage: float | None = None
     """Mean over the turn's tokens, once it is known."""
 
@@ -116,16 +118,13 @@ def _identity(trajectory: Trajectory, context: LogContext, prompt: str) -> dict[
 
 
 def _row(trajectory: Trajectory, index: int, turn: Turn, context: LogContext, tokenizer: Any) -> dict[str, Any]:
-    span = thinking_span(turn.sample.ids, tokenizer) if context.think else None
     settings, training = context.settings, context.split == "train"
-    failed = trajectory.error is not None
+    failed, first = trajectory.error is not None, trajectory.turns[0]
     return {
-        **_identity(trajectory, context, prompt_id(trajectory.turns[0].prompt_ids)),
+        **_identity(trajectory, context, prompt_id(first.prompt_text or first.prompt_ids)),
         "turn": index,
         "n_turns": len(trajectory.turns),
         "state_text": turn.state_text,
-        "prompt_text": decode(tokenizer, turn.prompt_ids),
-        "response_text": decode(tokenizer, turn.sample.ids),
         "thinking_text": turn.reply.thinking,
         "thinking_closed": turn.reply.thinking_closed if context.think else None,
         "answer_text": turn.reply.answer,
@@ -140,14 +139,6 @@ def _row(trajectory: Trajectory, index: int, turn: Turn, context: LogContext, to
         "action_valid": turn.action_valid,
         "format_valid": turn.reply.format_valid,
         "error": trajectory.error,
-        "prompt_tokens": len(turn.prompt_ids),
-        "response_tokens": len(turn.sample.ids),
-        "prompt_ids": turn.prompt_ids,
-        "response_ids": turn.sample.ids,
-        "thinking_start": None if span is None else span[0],
-        "thinking_end": None if span is None else span[1],
-        "logprobs": turn.sample.logprobs,
-        "entropies": turn.sample.entropies,
         "advantage": turn.advantage,
         "kept_by_filter": trajectory.kept if training else None,
         "filter_score": trajectory.filter_score,
@@ -157,6 +148,26 @@ def _row(trajectory: Trajectory, index: int, turn: Turn, context: LogContext, to
         "top_k": settings.top_k,
         "max_response_tokens": settings.max_tokens,
         "reward_source": "environment rewards + format penalties",
+        **_what_was_said(turn, tokenizer, think=context.think),
+    }
+
+
+def _what_was_said(turn: Turn, tokenizer: Any, *, think: bool) -> dict[str, Any]:
+    """Prompt and response: the exact ids and the texts they stand for, or the texts alone where no ids are known."""
+    if turn.prompt_text is not None:
+        return {"prompt_text": turn.prompt_text, "response_text": turn.response_text}
+    span = thinking_span(turn.sample.ids, tokenizer) if think else None
+    return {
+        "prompt_text": decode(tokenizer, turn.prompt_ids),
+        "response_text": decode(tokenizer, turn.sample.ids),
+        "prompt_tokens": len(turn.prompt_ids),
+        "response_tokens": len(turn.sample.ids),
+        "prompt_ids": turn.prompt_ids,
+        "response_ids": turn.sample.ids,
+        "thinking_start": None if span is None else span[0],
+        "thinking_end": None if span is None else span[1],
+        "logprobs": turn.sample.logprobs,
+        "entropies": turn.sample.entropies,
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 from scipy.stats import binomtest, t
@@ -49,16 +50,29 @@ class EvalResult:
         half = float(t.ppf(0.975, n_seeds - 1) * means_S.std(ddof=1) / np.sqrt(n_seeds))
         return max(0.0, self.success_rate - half), min(1.0, self.success_rate + half)
 
+    def pass_at(self, k: int) -> float:
+        """Expected share of seeds solved by at least one of k rollouts, for k up to K: 1 - C(K - c, k) / C(K, k), c successes.
+
+        Unbiased for every k, where "any of the first k" wastes the others. Source: arXiv:2107.03374, eq. 1.
+        """
+        n_rollouts = self.successes_SK.shape[1]
+        if not 1 <= k <= n_rollouts:
+            raise ValueError(f"pass@{k} needs 1 to {n_rollouts} rollouts a seed")
+        failed_S = n_rollouts - self.successes_SK.sum(axis=1)
+        return float(np.mean([1 - comb(int(failed), k) / comb(n_rollouts, k) for failed in failed_S]))
+
     @property
     def pass_at_k(self) -> float:
         """Share of seeds that any of the K rollouts solved."""
-        return float(self.successes_SK.any(axis=1).mean())
+        return self.pass_at(self.successes_SK.shape[1])
 
     def summary(self) -> str:
         """One line for the terminal."""
         low, high = self.success_ci95
         n_seeds, n_rollouts = self.successes_SK.shape
-        several = f" x {n_rollouts} rollouts, pass@{n_rollouts} {self.pass_at_k:.1%}" if n_rollouts > 1 else ""
+        shown = sorted({*(2**i for i in range(1, n_rollouts.bit_length()) if 2**i < n_rollouts), n_rollouts})
+        passes = ", ".join(f"pass@{k} {self.pass_at(k):.1%}" for k in shown)
+        several = f" x {n_rollouts} rollouts, {passes}" if n_rollouts > 1 else ""
         drawn = "" if self.temperature is None else f", temperature {self.temperature:g}"
         success = f"success {self.success_rate:.1%} [{low:.1%}, {high:.1%}]"
         failed = f", {self.n_failed} more left out: a service failed" if self.n_failed else ""
