@@ -57,6 +57,7 @@ class CountdownEnv(TextEnv):
 
     name = "countdown"
     summary = "combine numbers by + - * / to a target"
+    held_out: ClassVar = {"split": "validation"}
     variants: ClassVar = {"validation": {"split": "validation"}}
     data = "generator, or a Countdown Parquet file"
     max_actions = 1

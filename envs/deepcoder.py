@@ -65,6 +65,7 @@ class DeepCoderEnv(TextEnv):
 
     name = "deepcoder"
     summary = "write Python that passes hidden tests, in a sandbox"
+    held_out: ClassVar = {"split": "validation"}
     variants: ClassVar = {"validation": {"split": "validation"}}
     data = "25 own problems, or DeepCoder/LiveCodeBench files; needs bubblewrap"
     max_actions = 1

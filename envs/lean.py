@@ -98,6 +98,7 @@ class LeanEnv(TextEnv):
 
     name = "lean"
     summary = "prove a theorem in Lean 4, tactic by tactic"
+    held_out: ClassVar = {"split": "validation"}
     variants: ClassVar = {"validation": {"split": "validation"}}
     extra = "lean"
     data = "58 theorems in an embedded Lean 4 checker, or miniF2F files with a Kimina server or a Lake project"

@@ -61,6 +61,7 @@ class MetaMathQAEnv(TextEnv):
 
     name = "metamathqa"
     summary = "mathematical questions with retries at half the reward"
+    held_out: ClassVar = {"split": "validation"}
     variants: ClassVar = {"validation": {"split": "validation"}}
     data = "own set and generator, or MetaMathQA/GSM8K files"
     max_actions = 4

@@ -28,6 +28,7 @@ __all__ = [
     "ServiceError",
     "TextEnv",
     "UnknownEnv",
+    "held_out_options",
     "make",
     "specs",
 ]
@@ -35,6 +36,7 @@ __all__ = [
 ENTRY_POINT_GROUP = "ragen_diag.envs"
 
 BUILTIN = {
+    "alfworld": "envs.alfworld:AlfworldEnv",
     "bandit": "envs.bandit:BanditEnv",
     "countdown": "envs.countdown:CountdownEnv",
     "deepcoder": "envs.deepcoder:DeepCoderEnv",
@@ -75,6 +77,12 @@ def make(name_or_class: str, **options: Any) -> TextEnv:
 
     Options go to the constructor and win over the variant's. Raises UnknownEnv, BadOption or MissingExtra.
     """
+    cls, variant = _class_of(name_or_class)
+    return _construct(cls, name_or_class, {**variant, **options})
+
+
+def _class_of(name_or_class: str) -> tuple[type[TextEnv], Mapping[str, Any]]:
+    """The class behind a name, and the arguments of its variant. Raises UnknownEnv."""
     base, _, rest = name_or_class.partition(":")
     known = _entry_points_by_name()
     if base in known:
@@ -82,12 +90,15 @@ def make(name_or_class: str, **options: Any) -> TextEnv:
         if rest and rest not in cls.variants:
             hint = _hint(rest, cls.variants, prefix=base + ":")
             raise UnknownEnv(f"environment {base!r} has no variant {rest!r}{hint}")
-        arguments = {**cls.variants.get(rest, {}), **options}
-    elif rest[:1].isupper() or (rest and "." in base):
-        cls, arguments = _load(name_or_class, asked_for=name_or_class), options
-    else:
-        raise UnknownEnv(f"no environment named {base!r}{_hint(base, known)}; your own class is package.module:Class")
-    return _construct(cls, name_or_class, arguments)
+        return cls, cls.variants.get(rest, {})
+    if rest[:1].isupper() or (rest and "." in base):
+        return _load(name_or_class, asked_for=name_or_class), {}
+    raise UnknownEnv(f"no environment named {base!r}{_hint(base, known)}; your own class is package.module:Class")
+
+
+def held_out_options(name_or_class: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` for the same environment's held-out tasks (its validation split); unchanged where it has no splits."""
+    return {**options, **_class_of(name_or_class)[0].held_out}
 
 
 def specs() -> list[EnvSpec]:

@@ -60,6 +60,7 @@ class SearchQAEnv(TextEnv):
 
     name = "search_qa"
     summary = "answer two-hop questions by searching passages"
+    held_out: ClassVar = {"split": "validation"}
     variants: ClassVar = {"validation": {"split": "validation"}}
     extra = "envs"
     data = "packaged facts, or HotpotQA files, or a retrieval server"

@@ -55,6 +55,7 @@ class WebShopEnv(TextEnv):
 
     name = "webshop"
     summary = "search a shop, choose options, buy what is asked for"
+    held_out: ClassVar = {"split": "validation"}
     variants: ClassVar = {"validation": {"split": "validation"}}
     extra = "envs"
     data = "generated catalogue, or WebShop's product files"

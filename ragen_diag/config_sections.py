@@ -225,6 +225,10 @@ class ValidationConfig:
     """Sampling temperature. 1 measures the policy itself; RAGEN validates at 0.5."""
     max_turns: int = 0
     """Replies per rollout; 0 is as in training."""
+    env: str = ""
+    """Environment of validation, `name:variant`; empty is the training environment, on its held-out split if it has one."""
+    env_options: dict[str, Any] = field(default_factory=dict)
+    """Constructor arguments of `env`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from ragen_diag.config import RolloutConfig, TrainConfig
 from trainer.checkpoints import LoopState
 from trainer.filtering import mark_kept
 from trainer.logged import LoggedGroups
-from trainer.rollout import RolloutEngine
+from trainer.rollout import RolloutEngine, validation_env
 from trainer.sampling import SamplingSettings
 from trainer.setup import Agent, training_settings
 from trainer.trajectory import Trajectory
@@ -28,7 +28,10 @@ class Collector:
 
     def __init__(self, config: TrainConfig, run_dir: Path, agent: Agent, accelerator: Accelerator) -> None:
         self.config, self.run_dir, self.agent, self.accelerator = config, run_dir, agent, accelerator
-        self.engine = RolloutEngine(config.env, config.rollout, run_seed=config.seed)
+        self.engines = {
+            "train": RolloutEngine(config.env, config.rollout, run_seed=config.seed),
+            "val": RolloutEngine(validation_env(config), config.rollout, run_seed=config.seed),
+        }
         self.settings = training_settings(config.rollout)
         self._offline = None
         if config.offline.log:
@@ -91,7 +94,7 @@ class Collector:
         played: list[Trajectory] = []
         for at in [mine] if accelerator.num_processes == 1 else [[index] for index in mine]:
             if at:
-                played += self.engine.collect(
+                played += self.engines[split].collect(
                     loop, [seeds[i] for i in at], group_size=group_size, split=split, first_group=first_group + at[0],
                     version=version,
                 )  # fmt: skip

@@ -17,7 +17,7 @@ from ragen_diag.rollout_log import CHECKPOINTS_DIR, RUN_FILE, write_step
 from trainer import checkpoints, run_folder
 from trainer.agent_loop import AgentLoop
 from trainer.endpoint import ChatAgentLoop, ChatServer
-from trainer.rollout import RolloutEngine, make_env
+from trainer.rollout import RolloutEngine, make_env, validation_env
 from trainer.setup import Agent, build_agent, set_threads, validation_setup
 from trainer.trajectory import LogContext, log_rows
 from trainer.validation import EvalResult, result_of
@@ -44,7 +44,7 @@ def evaluate(
     model: a run folder (its newest checkpoint), a checkpoint folder, a model folder or hub name, `tiny`, `random`, or the
     URL of an OpenAI-compatible server, of which served_model names the model (None: the only one it serves).
     config: how rollouts are played; None takes the run's own, or the demo's. overrides: `section.key=value` changes to it.
-    env, env_options: default to those of the run, or of `config`, or of the demo preset. temperature: defaults to the
+    env, env_options: default to the held-out tasks of the run, or of `config`, or of the demo preset. temperature: defaults to the
     run's validation temperature. run_dir: a new folder for the rollouts as a log. Raises ModelError, ConfigError or
     RunFolderError.
     """
@@ -54,6 +54,8 @@ def evaluate(
         config = dataclasses.replace(config, env=EnvConfig(env, env_options or {}))
     elif env_options is not None:
         config = dataclasses.replace(config, env=EnvConfig(config.env.name, env_options))
+    elif env is None:
+        config = dataclasses.replace(config, env=validation_env(config))
     if str(model) == RANDOM:
         return random_baseline(config.env, n_seeds=n_seeds, first_seed=first_seed, n_rollouts=n_rollouts)
     rollout, settings = validation_setup(config, temperature)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from envs import registry
 from envs.text_env import TextEnv
-from ragen_diag.config import EnvConfig, RolloutConfig
+from ragen_diag.config import EnvConfig, RolloutConfig, TrainConfig
 from ragen_diag.errors import ConfigError
 from trainer.agent_loop import AgentLoop, Episode
 from trainer.sampling import stream
@@ -19,6 +19,16 @@ def make_env(config: EnvConfig) -> TextEnv:
     """The configured environment. Raises ConfigError with the registry's message."""
     try:
         return registry.make(config.name, **config.options)
+    except registry.EnvError as error:
+        raise ConfigError(f"env: {error}") from error
+
+
+def validation_env(config: TrainConfig) -> EnvConfig:
+    """Where held-out rollouts are played: `validation.env`, else the training environment's tasks that training never sees."""
+    if config.validation.env:
+        return EnvConfig(config.validation.env, config.validation.env_options)
+    try:
+        return EnvConfig(config.env.name, registry.held_out_options(config.env.name, config.env.options))
     except registry.EnvError as error:
         raise ConfigError(f"env: {error}") from error
 

@@ -60,7 +60,7 @@ def test_entry_points_add_names_but_never_replace_ours(monkeypatch):
     [
         ("frozenlake", "did you mean 'frozen_lake'"),
         ("frozen_lake:noslip", "did you mean 'frozen_lake:no_slip'"),
-        ("chess", "there is bandit"),
+        ("chess", "there is alfworld, bandit"),
         ("", "package.module:Class"),
         ("no.such.module:Env", "cannot import"),
         (f"{__name__}:CountdownToZer", "did you mean 'CountdownToZero'"),
