@@ -29,8 +29,10 @@ from trainer.checkpoints import LoopState
 from trainer.collection import Collector
 from trainer.diagnostics import first_turn_scores, point_estimates
 from trainer.filtering import filter_setting
+from trainer.losses import truncated_importance
 from trainer.metrics import Row, advantage_metrics, rollout_metrics
 from trainer.progress import RunProgress
+from trainer.rollout import validation_env
 from trainer.sampling import SamplingSettings
 from trainer.setup import build_agent, set_threads, validation_setup
 from trainer.trajectory import LogContext, Trajectory, log_rows
@@ -90,6 +92,8 @@ class Trainer:
         set_threads(config.runtime)
         self.agent = build_agent(config, for_training=True)
         self.accelerator = _accelerator(config, run_dir)
+        if config.rollout.backend == "vllm" and self.accelerator.num_processes > 1:
+            raise UsageError("rollout.backend=vllm runs inside one training process; start a single one")
         self.collector = Collector(config, run_dir, self.agent, self.accelerator)
         self.settings = self.collector.settings
         self.updater = Updater(
@@ -211,6 +215,8 @@ class Trainer:
         credit.note_advantages(scored.batch, scored.credit, [*kept, *replayed])
         rng = np.random.default_rng((self.config.seed, self.state.step))
         measured = self.updater.run(scored, rng=rng)
+        if scored.sampler_gap_nats is not None:
+            measured["sampler_trainer_logprob_gap"] = scored.sampler_gap_nats
         coefficient = {"kl_coef": self.config.algorithm.kl_coef} if self.config.algorithm.kl_coef > 0 else {}
         shared: Row = {
             "replayed_group_share": len({t.group for t in replayed}) / len({t.group for t in [*kept, *replayed]})
@@ -226,11 +232,13 @@ class Trainer:
         """Everything the loss of these rollouts needs, under the policy as it is now."""
         algorithm, updater = self.config.algorithm, self.updater
         batch = make_batch(trajectories, pad_id=self.agent.pad_id)
-        unknown_BT = batch.old_logp_BT.isnan()
-        if self.settings.truncates or unknown_BT.any():
-            # Ratios are taken under the full distribution, which is the one trained; a log may not tell its own.
-            replaced_BT = unknown_BT | (batch.fresh_B[:, None] > 0) if self.settings.truncates else unknown_BT
-            batch.old_logp_BT = torch.where(replaced_BT, updater.score(batch, "logp"), batch.old_logp_BT)
+        sampler_BT, other_backend = batch.old_logp_BT, self.config.rollout.backend != "transformers"
+        if self.settings.truncates or other_backend or sampler_BT.isnan().any():
+            # Ratios are taken under the trainer's full distribution, which is the one trained; a log may not tell its own.
+            replaced_BT = sampler_BT.isnan()
+            if self.settings.truncates or other_backend:
+                replaced_BT = replaced_BT | (batch.fresh_B[:, None] > 0)
+            batch.old_logp_BT = torch.where(replaced_BT, updater.score(batch, "logp"), sampler_BT)
         values_BT = updater.score(batch, "value") if algorithm.advantage in credit.CRITIC_RULES else None
         ref_logp_BT = updater.score(batch, "reference") if algorithm.kl_coef > 0 else None
         assigned = credit.assign(
@@ -240,7 +248,14 @@ class Trainer:
             target = thinking_gate.quality_target(batch, trajectories, self.agent.tokenizer)
             gate_BT = thinking_gate.gate(batch, updater.score(batch, "quality"), target)
             assigned = dataclasses.replace(assigned, advantages_BT=assigned.advantages_BT * gate_BT, quality=target)
-        return Scored(batch, assigned, values_BT, ref_logp_BT)
+        gap = None
+        if other_backend and not self.settings.truncates:
+            if algorithm.sampler_ratio_cap > 0:
+                weight_BT = truncated_importance(batch.old_logp_BT, sampler_BT, cap=algorithm.sampler_ratio_cap)
+                assigned = dataclasses.replace(assigned, advantages_BT=assigned.advantages_BT * weight_BT)
+            fresh_BT = batch.mask_BT * batch.fresh_B[:, None]
+            gap = float(((batch.old_logp_BT - sampler_BT).abs() * fresh_BT).sum() / fresh_BT.sum())
+        return Scored(batch, assigned, values_BT, ref_logp_BT, gap)
 
     def _validate(self, shown: RunProgress) -> Row:
         """Play the held-out seeds and log them as split `val`."""
@@ -253,7 +268,8 @@ class Trainer:
         if all(trajectory.error is not None for trajectory in trajectories):
             return {}
         label = f"step {state.step}"
-        result = result_of(label, self.config.env.name, trajectories, n_rollouts=1, temperature=validation.temperature)
+        env = validation_env(self.config).name
+        result = result_of(label, env, trajectories, n_rollouts=1, temperature=validation.temperature)
         self.validations.append((state.step, result))
         early_stop.note_validation(state, self.config, result.success_rate)
         shown.say(f"{self.config.name} validation, {result.summary()}")
@@ -268,7 +284,7 @@ class Trainer:
             self.config.name,
             self.state.step,
             split,
-            self.config.env.name,
+            self.config.env.name if split == "train" else validation_env(self.config).name,
             f"logged in {self.config.offline.log}"
             if self.config.offline.log and split == "train"
             else f"update-{version}",

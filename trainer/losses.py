@@ -81,6 +81,15 @@ def kl_nats(logp_BT: Tensor, ref_logp_BT: Tensor, estimator: str) -> Tensor:
     raise ValueError(f"unknown KL estimator {estimator!r}")
 
 
+def truncated_importance(logp_BT: Tensor, sampler_logp_BT: Tensor, *, cap: float) -> Tensor:
+    """min(trainer's probability / sampler's, cap) per token, (B, T): corrects for a generation backend with other numerics.
+
+    Truncation bounds the variance at the price of a small bias. Source: Ionides, "Truncated Importance Sampling" (2008), used
+    on tokens as in verl's `rollout_is`. Ratios that are not known (nan) count as 1.
+    """
+    return (logp_BT - sampler_logp_BT).clamp(-20, 20).exp().clamp(max=cap).nan_to_num(nan=1.0)
+
+
 def value_loss(values_BT: Tensor, old_values_BT: Tensor, returns_BT: Tensor, *, clip: float) -> Tensor:
     """Half the squared error of the critic per token, (B, T); the larger of plain and clipped to old +- clip (0 is off)."""
     plain_BT = (values_BT - returns_BT) ** 2

@@ -43,7 +43,7 @@ class Sample:
     logprobs: list[float] = field(default_factory=list)
     """nats"""
     entropies: list[float] = field(default_factory=list)
-    """nats, of the full distribution drawn from"""
+    """nats, of the full distribution drawn from; empty where the backend does not tell"""
     cut: bool = True
     """The cap came before an end token."""
 

@@ -14,7 +14,8 @@ from trainer.agent_loop import AgentLoop
 from trainer.credit import CRITIC_RULES
 from trainer.policy import Policy, end_token_ids, load_tokenizer
 from trainer.prompts import ChatFormat
-from trainer.sampling import SamplingSettings, TransformersSampler
+from trainer.sampling import Sampler, SamplingSettings, TransformersSampler
+from trainer.vllm_sampler import VllmEngine, VllmSampler
 
 
 @dataclass(slots=True)
@@ -25,10 +26,17 @@ class Agent:
     tokenizer: Any
     pad_id: int
     end_ids: list[int]
+    engine: VllmEngine | None = None
+    """What generates instead of the policy itself; None with the transformers backend."""
 
     def loop(self, rollout: RolloutConfig, settings: SamplingSettings) -> AgentLoop:
-        """An agent loop that samples with these settings."""
-        sampler = TransformersSampler(self.policy.lm, settings, end_ids=self.end_ids, pad_id=self.pad_id)
+        """An agent loop that samples from the policy as it is now with these settings."""
+        sampler: Sampler
+        if self.engine is not None:
+            self.engine.load_adapter(self.policy)
+            sampler = VllmSampler(self.engine, settings, end_ids=self.end_ids)
+        else:
+            sampler = TransformersSampler(self.policy.lm, settings, end_ids=self.end_ids, pad_id=self.pad_id)
         return AgentLoop(rollout, sampler, ChatFormat(self.tokenizer, think=rollout.think), self.end_ids)
 
 
@@ -44,7 +52,8 @@ def build_agent(config: TrainConfig, *, for_training: bool) -> Agent:
     )
     end_ids = end_token_ids(policy.causal_lm, tokenizer)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end_ids[0]
-    return Agent(policy, tokenizer, pad_id, end_ids)
+    engine = VllmEngine(config) if config.rollout.backend == "vllm" else None
+    return Agent(policy, tokenizer, pad_id, end_ids, engine)
 
 
 def training_settings(rollout: RolloutConfig) -> SamplingSettings:

@@ -167,7 +167,7 @@ def _what_was_said(turn: Turn, tokenizer: Any, *, think: bool) -> dict[str, Any]
         "thinking_start": None if span is None else span[0],
         "thinking_end": None if span is None else span[1],
         "logprobs": turn.sample.logprobs,
-        "entropies": turn.sample.entropies,
+        "entropies": turn.sample.entropies or None,
     }
 
 

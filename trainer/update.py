@@ -30,6 +30,8 @@ class Scored:
     """critic's values before the update; None without a critic"""
     ref_logp_BT: Tensor | None
     """nats, under the reference; None without a KL term"""
+    sampler_gap_nats: float | None = None
+    """mean |log-prob by sampler - by trainer| of fresh tokens, where another backend sampled; None = the update tells"""
 
 
 class Updater:
