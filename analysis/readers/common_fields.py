@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from analysis.readers.normal_form import Rollout, integer, number, reward_of
+from analysis.readers.normal_form import Rollout, integer, number, reward_of, weighted_rewards
 from analysis.readers.record_reader import File, lookup
 
 _REWARD = (
@@ -53,7 +53,8 @@ def find(record: dict[str, Any], names: Iterable[str]) -> tuple[str, Any] | None
     for name in names:
         for prefix in _NESTED:
             value = lookup(record, prefix + name)
-            if value is not None and not (prefix == "" and isinstance(value, dict)):
+            # A dictionary under the name of a number is a namespace ("rewards": {...}) unless it holds that number.
+            if value is not None and not (prefix == "" and isinstance(value, dict) and reward_of(value) is None):
                 return prefix + name, value
     return None
 
@@ -66,13 +67,15 @@ def has_reward_field(record: dict[str, Any]) -> bool:
 def apply_common(rollout: Rollout, record: dict[str, Any], file: File) -> Rollout:
     """Fill reward, step, group, success and split from well-known names, or from --map where that is given."""
     mapping = file.options.mapping or {}
-    reward = _mapped(record, mapping, "reward") or find(record, _REWARD)
+    reward = _mapped(record, mapping, "reward") or find(record, _REWARD) or _parts(record)
     step = _mapped(record, mapping, "step") or find(record, _STEP)
     group = _mapped(record, mapping, "group") or find(record, _GROUP)
     success = _mapped(record, mapping, "success") or find(record, _SUCCESS)
     split = _mapped(record, mapping, "split") or find(record, _SPLIT)
     if reward and rollout.reward is None:
         rollout.reward, rollout.reward_source = reward_of(reward[1]), reward[0]
+        if rollout.reward is None and isinstance(reward[1], dict):
+            rollout.reward, rollout.components = weighted_rewards(reward[1])
     if step and rollout.step is None:
         rollout.step, rollout.step_source = integer(step[1]), step[0]
     if group and rollout.group is None and isinstance(group[1], (str, int)):
@@ -88,6 +91,19 @@ def apply_common(rollout: Rollout, record: dict[str, Any], file: File) -> Rollou
     if advantage is not None:
         rollout.columns.setdefault("advantage", advantage)
     return rollout
+
+
+def _parts(record: dict[str, Any]) -> tuple[str, Any] | None:
+    """A reward that is an object of named numbers."""
+    for name in _REWARD:
+        parts = record.get(name)
+        if (
+            isinstance(parts, dict)
+            and parts
+            and all(part is None or reward_of(part) is not None for part in parts.values())
+        ):
+            return name, parts
+    return None
 
 
 def _mapped(record: dict[str, Any], mapping: dict[str, str], column: str) -> tuple[str, Any] | None:

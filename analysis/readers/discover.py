@@ -104,6 +104,11 @@ def _survey(top: Path, options: ReadOptions) -> _Survey:
             survey.unclaimed.append(BadRecord(str(path), None, reason))
             continue
         _look(path, survey, options)
+    if any(claim.match.confidence > 0 for claim in survey.claims):
+        # --format says how to read what could be anything, not that a metadata file beside the log is one.
+        forced = [claim for claim in survey.claims if claim.match.confidence == 0]
+        survey.claims = [claim for claim in survey.claims if claim.match.confidence > 0]
+        survey.unclaimed += [BadRecord(str(claim.path), None, f"no {claim.format} records in it") for claim in forced]
     return survey
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from analysis.readers.base import Match
 from analysis.readers.common_fields import apply_common
-from analysis.readers.containers import Record, iter_json
+from analysis.readers.containers import Bad, Record, iter_json
 from analysis.readers.messages import as_message, as_messages, render
 from analysis.readers.normal_form import Rollout, Turn, integer, number, truncated_by
 from analysis.readers.peek import Peek, match_keys
@@ -31,6 +31,10 @@ class Langfuse(RecordReader):
     name = "langfuse"
     needs = frozenset({"trace_id", "type", "input", "output"})
     inside_run = re.compile(r"observations(?:_v2)?|scores|traces")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._scores: dict[Path, dict[str, dict[str, float | None]]] = {}
 
     def claims(self, seen: Peek) -> Match | None:
         """Observations by their type; scores belong to them."""
@@ -61,7 +65,7 @@ class Langfuse(RecordReader):
         if not turns:
             raise ValueError("no generation with output in the trace")
         turns.sort(key=lambda turn: len(turn.prompt or ""))  # equal start times: the history only grows
-        scores = _scores_near(file.path.parent).get(record["key"], {})
+        scores = self._scores_beside(file).get(record["key"], {})
         rollout = Rollout(turns, trajectory=record["key"], components=scores if len(scores) > 1 else None)
         if scores:
             name = "reward" if "reward" in scores else next(iter(scores))
@@ -69,27 +73,30 @@ class Langfuse(RecordReader):
         metadata = _parsed(root.get("metadata"))
         yield apply_common(rollout, {"metadata": metadata if isinstance(metadata, dict) else {}}, file)
 
+    def _scores_beside(self, file: File) -> dict[str, dict[str, float | None]]:
+        """Scores by trace id, from the file's folder and a `scores` folder beside it; read once per pass over the log."""
+        folder = file.path.parent
+        if folder in self._scores:
+            return self._scores[folder]
+        found = self._scores[folder] = {}
+        for place in (folder.parent / "scores", folder / "scores", folder):
+            for path in sorted(place.glob("*.json*")) if place.is_dir() else ():
+                if place == folder and not _is_scores(path):
+                    continue
+                for record in iter_json(path):
+                    row = record.value
+                    if isinstance(row, Bad):
+                        self.bad(replace(file, path=path), record.line, row.why)
+                    elif isinstance(row, dict) and row.get("trace_id") and row.get("name"):
+                        found.setdefault(str(row["trace_id"]), {})[str(row["name"])] = number(row.get("value"))
+        return found
+
 
 def _is_scores(path: Path) -> bool:
     first = next(iter(iter_json(path)), None)
     return (
         first is not None and isinstance(first.value, dict) and {"trace_id", "value", "data_type"} <= set(first.value)
     )
-
-
-@lru_cache(maxsize=16)
-def _scores_near(folder: Path) -> dict[str, dict[str, float | None]]:
-    """Scores by trace id, from this folder and a `scores` folder beside it."""
-    found: dict[str, dict[str, float | None]] = {}
-    for place in (folder.parent / "scores", folder / "scores", folder):
-        for path in sorted(place.glob("*.json*")) if place.is_dir() else ():
-            if place == folder and not _is_scores(path):
-                continue
-            for record in iter_json(path):
-                row = record.value
-                if isinstance(row, dict) and row.get("trace_id") and row.get("name"):
-                    found.setdefault(str(row["trace_id"]), {})[str(row["name"])] = number(row.get("value"))
-    return found
 
 
 def _parsed(value: Any) -> Any:

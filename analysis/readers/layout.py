@@ -32,6 +32,11 @@ def natural_key(path: Path) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", str(path)) if part]
 
 
+def bare_name(path: Path) -> str:
+    """File name without the suffix of a compressor."""
+    return re.sub(r"\.(?:gz|zst|zstd)$", "", path.name)
+
+
 def split_of(path: Path, depth: int = 4) -> str | None:
     """'train' or 'val' when the file name or one of the nearest folders says so."""
     found = _SPLIT_STEM.search(path.name.split(".")[0])
@@ -48,7 +53,8 @@ def step_of(path: Path, depth: int = 3) -> tuple[int, str] | None:
     stem = path.name.split(".")[0]
     if stem.isdigit():
         return int(stem), "file name"
-    if found := list(_STEP_IN_NAME.finditer(stem)):
+    # `rollout_dump_data.step_7.jsonl` has its step behind the first dot.
+    if found := list(_STEP_IN_NAME.finditer(stem)) or list(_STEP_IN_NAME.finditer(path.name)):
         return int(found[-1][1]), "file name"
     for part in reversed(path.parts[:-1][-depth:]):
         if match := re.fullmatch(r"(?:global_|train_|val_)?(?:step|iteration|iter|checkpoint|ckpt)[_-]?(\d+).*", part):

@@ -66,7 +66,6 @@ class LmEval(RecordReader):
                 components=metrics if scored and len(metrics) > 1 else None,
                 group=f"{file.path.stem}:{record['doc_id']}" if file.step is None else str(record["doc_id"]),
                 group_source="doc_id",
-                trajectory=f"{file.path}:{record['doc_id']}:{index}",
                 columns={
                     "temperature": number(settings.get("temperature")),
                     "max_response_tokens": integer(settings.get("max_gen_toks")),

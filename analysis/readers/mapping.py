@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from analysis.readers.base import Match
@@ -33,6 +33,15 @@ COLUMNS = (
     "advantage",
     "trajectory",
 )
+
+_USUAL = {
+    "prompt": ("prompt", "question", "query", "problem", "input", "instruction"),
+    "response": ("response", "completion", "output", "generation", "generated_text", "model_output", "prediction"),
+    "messages": ("messages", "conversation", "conversations", "dialogue", "history"),
+    "reward": ("reward", "score", "return", "total_reward", "rewards", "accuracy"),
+    "step": ("step", "global_step", "iteration", "epoch"),
+    "group": ("group_id", "prompt_id", "problem_id", "question_id", "task_id"),
+}
 
 
 class Mapping(RecordReader):
@@ -60,8 +69,8 @@ class Mapping(RecordReader):
         else:
             with open_binary(file.path) as handle:
                 text = decode(handle.read())
-            delimiter = "\t" if "\t" in text.split("\n", 1)[0] else ","
-            for number_, row in enumerate(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter), start=2):
+            table = csv.DictReader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+            for number_, row in enumerate(table, start=2):
                 yield Record(number_, row)
 
     def rollouts(self, record: dict[str, Any], file: File) -> Iterator[Rollout]:
@@ -91,6 +100,17 @@ class Mapping(RecordReader):
         yield apply_common(rollout, record, file)
 
 
+def suggested_mapping(keys: Iterable[str]) -> str | None:
+    """--map for a record with these keys, from the usual names of fields; None when there is no response or no reward."""
+    have = set(keys)
+    found = {column: next((name for name in names if name in have), None) for column, names in _USUAL.items()}
+    if "messages" in found and found["response"]:
+        del found["messages"]
+    if not found["reward"] or not (found.get("response") or found.get("messages")):
+        return None
+    return ",".join(f"{column}={name}" for column, name in found.items() if name)
+
+
 def check_mapping(mapping: dict[str, str] | None) -> None:
     """Raise UsageError when --map is absent or names an unknown normal-form column."""
     if not mapping:
@@ -104,6 +124,17 @@ def check_mapping(mapping: dict[str, str] | None) -> None:
 
 def _present(record: dict[str, Any], source: str) -> bool:
     return lookup(record, source) is not None
+
+
+def csv_columns(seen: Peek) -> list[str]:
+    """Header of a CSV or TSV file; empty when the file does not look like one."""
+    if not _is_csv(seen):
+        return []
+    return [name.strip() for name in next(csv.reader(io.StringIO(seen.text), delimiter=_delimiter(seen.text)), [])]
+
+
+def _delimiter(text: str) -> str:
+    return "\t" if "\t" in text.split("\n", 1)[0] else ","
 
 
 def _is_csv(seen: Peek) -> bool:

@@ -34,13 +34,10 @@ class MsSwift(RecordReader):
             if not {"prompt", "completion"} <= set(row):
                 continue
             at = "step" if "step" in row else "gen_step" if "gen_step" in row else None
-            if (
-                at
-                and isinstance(row[at], list)
-                and isinstance(row["completion"], list)
-                and isinstance(row["prompt"], list)
-            ):
-                return Match(0.9, f"lines of equally long columns {at}, prompt, completion", "columnar")
+            columns = [row[name] for name in (at, "prompt", "completion") if name]
+            if _is_columnar(columns) and (at or all(isinstance(text, str) for values in columns for text in values)):
+                named = ", ".join(name for name in (at, "prompt", "completion") if name)
+                return Match(0.9 if at else 0.7, f"lines of equally long columns {named}", "columnar")
             if at == "gen_step" and isinstance(row["completion"], str):
                 return Match(0.9, "rows have gen_step, prompt, completion", "row-wise")
         return None
@@ -83,3 +80,7 @@ class MsSwift(RecordReader):
             step=integer(row.get("step", row.get("gen_step"))),
             columns={"advantage": number(row.get("advantages", row.get("advantage")))},
         )
+
+
+def _is_columnar(columns: list[Any]) -> bool:
+    return all(isinstance(values, list) for values in columns) and len({len(values) for values in columns}) == 1

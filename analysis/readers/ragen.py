@@ -14,6 +14,7 @@ from typing import Any
 
 from analysis.readers.base import Match
 from analysis.readers.containers import Bad, Record, iter_json
+from analysis.readers.layout import bare_name
 from analysis.readers.messages import Message, as_messages, render
 from analysis.readers.normal_form import Rollout, Turn, number, reward_of
 from analysis.readers.peek import Peek
@@ -45,11 +46,11 @@ class Ragen(RecordReader):
 
     def select(self, files: list[Path]) -> tuple[list[Path], dict[Path, str]]:
         """A pickle next to a JSONL of the same evaluation holds the same rollouts."""
-        have = set(files)
+        have = {path.with_name(bare_name(path)) for path in files}
         passed = {
-            p: f"same rollouts as {p.stem}.jsonl"
-            for p in files
-            if p.suffix == ".pkl" and p.with_suffix(".jsonl") in have
+            path: f"same rollouts as {plain.stem}.jsonl"
+            for path in files
+            if (plain := path.with_name(bare_name(path))).suffix == ".pkl" and plain.with_suffix(".jsonl") in have
         }
         return [path for path in files if path not in passed], passed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from analysis.readers.mapping import csv_columns, suggested_mapping
 from analysis.readers.peek import Peek
 from analysis.readers.registry import record_readers
 
@@ -77,11 +78,19 @@ def describe(seen: Peek) -> str:
     if known:
         return known
     if not seen.key_sets:
-        return f"a {seen.kind} file of no known log format"
+        columns = csv_columns(seen)
+        as_table = suggested_mapping(columns)
+        return (
+            f"a table with columns {', '.join(columns)}: to read it, --map {as_table}"
+            if as_table
+            else (f"a {seen.kind} file of no known log format")
+        )
     keys = sorted(set().union(*seen.key_sets))
     shown = ", ".join(keys[:20]) + (", …" if len(keys) > 20 else "")
     nearest = "; ".join(
         f"{name} (lacks {', '.join(lacking)})" if lacking else f"{name} (same keys, other values)"
         for name, lacking in nearest_formats(seen)
     )
-    return f"keys {shown}; nearest formats: {nearest or 'none shares a key'}"
+    as_table = suggested_mapping(keys)
+    how = f"; to read it all the same: --map {as_table}" if as_table else ""
+    return f"keys {shown}; nearest formats: {nearest or 'none shares a key'}{how}"

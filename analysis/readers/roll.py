@@ -26,8 +26,8 @@ class Roll(RecordReader):
     def claims(self, seen: Peek) -> Match | None:
         """Equally long lists."""
         for row in seen.records if seen.kind == "json" else ():
-            if self.needs <= set(row) and all(isinstance(row[name], list) for name in self.needs):
-                return Match(0.9, "one line of equally long columns responses, scores, global_step", "RLVR")
+            if isinstance(row.get("responses"), list) and isinstance(row.get("scores"), list):
+                return Match(0.9, "one line of equally long columns responses, scores", "RLVR")
             if isinstance(row.get("trajectory_data"), list) and isinstance(row.get("messages"), list):
                 return Match(0.9, "one line of columns trajectory_data, messages", "agentic")
         return None

@@ -11,10 +11,14 @@ from typing import NamedTuple
 
 DEFAULT_TAGS = ("<think>", "</think>")
 _OTHER_MARKUPS = {
-    "[THINK]": "[THINK] … [/THINK]",
-    "<|channel|>analysis": "the gpt-oss analysis channel",
-    "<reasoning>": "<reasoning> … </reasoning>",
-    "<thinking>": "<thinking> … </thinking>",
+    # how it opens at the start of a response, how it closes when the template opened it: its name
+    ("[THINK]", "[/THINK]"): "[THINK] … [/THINK]",
+    ("<|channel|>analysis", "<|channel|>final"): "the gpt-oss analysis channel",
+    ("<reasoning>", "</reasoning>"): "<reasoning> … </reasoning>",
+    ("<thinking>", "</thinking>"): "<thinking> … </thinking>",
+    ("<thought>", "</thought>"): "<thought> … </thought>",
+    ("<reason>", "</reason>"): "<reason> … </reason>",
+    ("<scratchpad>", "</scratchpad>"): "<scratchpad> … </scratchpad>",
 }
 _END_OF_TURN = (
     "<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>", "<｜end▁of▁sentence｜>",
@@ -91,6 +95,8 @@ def _thinking(text: str, closed: bool, answer: str) -> Thinking:
 
 
 def other_markup(response: str) -> str | None:
-    """Name of a thinking markup that `split_thinking` does not read by default, when the response starts with it."""
+    """Name of a thinking markup that `split_thinking` does not read by default, when the response starts with or closes it."""
     head = response.lstrip()[:40]
-    return next((name for marker, name in _OTHER_MARKUPS.items() if head.startswith(marker)), None)
+    return next(
+        (name for (opens, closes), name in _OTHER_MARKUPS.items() if head.startswith(opens) or closes in response), None
+    )

@@ -18,12 +18,14 @@ class TinkerCookbook(RecordReader):
     name = "tinker_cookbook"
     needs = frozenset({"schema_version", "iteration", "group_idx", "traj_idx"})
     inside_run = re.compile(r"iteration_\d+")
+    step_in_path = True
 
     def claims(self, seen: Peek) -> Match | None:
         """Summaries first."""
         if seen.kind != "json":
             return None
-        return match_keys(seen, sorted(self.needs), version="rollout summaries") or match_keys(
+        summary = ["group_idx", "schema_version", "steps", "traj_idx"]
+        return match_keys(seen, summary, version="rollout summaries") or match_keys(
             seen, ["benchmark", "example_id", "reward", "turns"], version="benchmark trajectories"
         )
 
@@ -43,7 +45,7 @@ class TinkerCookbook(RecordReader):
         self.say(
             file.notes, "rollout summaries hold no text: checks that need text are off (the text is in *_logtree.json)"
         )
-        iteration, group = integer(record["iteration"]), str(record["group_idx"])
+        iteration, group = integer(record.get("iteration", file.step)), str(record["group_idx"])
         turns = [
             Turn(
                 None,

@@ -7,6 +7,7 @@ prompt and completion are strings, from 1.15 conversations when the dataset is c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
@@ -15,18 +16,20 @@ import numpy as np
 
 from analysis.readers.base import Match
 from analysis.readers.containers import Record
-from analysis.readers.normal_form import Rollout, Turn, integer, number, turns_from_messages, turns_from_text
+from analysis.readers.normal_form import Rollout, Turn, integer, number, reward_of, turns_from_messages, turns_from_text
 from analysis.readers.peek import Peek, match_keys
 from analysis.readers.record_reader import File, RecordReader, parquet_records
 
 _NOT_REWARDS = frozenset({"step", "prompt", "completion", "advantage", "images"})
 _MAX_CANDIDATES = 10
+_REWARD_NAME = re.compile(r"reward|score|accuracy|correct|format", re.IGNORECASE)
 
 
 class Trl(RecordReader):
     """Parquet with step, prompt, completion, one column per reward function, advantage."""
 
     name = "trl"
+    step_in_path = True
     needs = frozenset({"step", "prompt", "completion"})
     assumes = (
         "TRL keeps only the last generation batch of each logging interval; evaluation at the same step overwrites the file",
@@ -38,7 +41,11 @@ class Trl(RecordReader):
 
     def claims(self, seen: Peek) -> Match | None:
         """Only Parquet: the same keys in JSON belong to others."""
-        return match_keys(seen, sorted(self.needs)) if seen.kind == "parquet" else None
+        if seen.kind != "parquet":
+            return None
+        return match_keys(seen, sorted(self.needs)) or match_keys(
+            seen, ["advantage", "completion", "prompt"], confidence=0.7, version="without step"
+        )
 
     def records(self, file: File) -> Iterator[Record]:
         """Rows of one step's file, with the chosen reward columns under a private key."""
@@ -52,24 +59,20 @@ class Trl(RecordReader):
 
     def rollouts(self, record: dict[str, Any], file: File) -> Iterator[Rollout]:
         """One trajectory per row."""
-        components = {name: number(record.get(name)) for name in record["\0rewards"]}
+        components = {name: reward_of(record.get(name)) for name in record["\0rewards"]}
         known = [value for value in components.values() if value is not None]
         yield Rollout(
             completion_turns(record["prompt"], record["completion"]),
             reward=sum(known) if known else None,
             reward_source=f"sum of {', '.join(components)}" if len(components) > 1 else next(iter(components), "none"),
             components=components or None,
-            step=integer(record["step"]),
+            step=integer(record.get("step")),
             columns={"advantage": number(record.get("advantage"))},
         )
 
     def _choose(self, rows: list[dict[str, Any]], file: File) -> tuple[str, ...]:
         candidates = tuple(
-            name
-            for name in rows[0]
-            if name not in _NOT_REWARDS
-            and any(row[name] is not None for row in rows)
-            and all(row[name] is None or isinstance(row[name], (bool, int, float)) for row in rows)
+            name for name in _between(list(rows[0])) if _may_be_reward(name, [row[name] for row in rows])
         )
         if file.options.reward_columns:
             return file.options.reward_columns
@@ -87,6 +90,24 @@ class Trl(RecordReader):
         if len(candidates) > 1:
             self.say(file.notes, f"reward weights unknown: plain sum of {', '.join(candidates)}")
         return candidates
+
+
+def _between(columns: list[str]) -> list[str]:
+    """Columns that TRL writes between completion and advantage, the two as it orders them; all others in any other order."""
+    names = [name for name in columns if name not in _NOT_REWARDS]
+    as_written = [name for name in columns if name in ("step", "prompt", "completion", "advantage")]
+    if as_written == ["step", "prompt", "completion", "advantage"]:
+        between = columns[columns.index("completion") : columns.index("advantage")]
+        return [name for name in names if name in between]
+    return names
+
+
+def _may_be_reward(name: str, values: list[Any]) -> bool:
+    """Numbers throughout; numbers in another shape (text, list, object) only under a name that says reward."""
+    known = [value for value in values if value is not None]
+    if not known or all(isinstance(value, (bool, int, float)) for value in known):
+        return bool(known)
+    return bool(_REWARD_NAME.search(name)) and all(reward_of(value) is not None for value in known)
 
 
 def completion_turns(prompt: Any, completion: Any) -> list[Turn]:
@@ -110,7 +131,7 @@ def reward_columns_matching_advantage(
     if not candidates or len(candidates) > _MAX_CANDIDATES:
         return None
     advantages = np.array([np.nan if row.get("advantage") is None else row["advantage"] for row in rows], dtype=float)
-    values = np.array([[np.nan if row[name] is None else float(row[name]) for name in candidates] for row in rows])
+    values = np.array([[reward_of(row[name]) for name in candidates] for row in rows], dtype=float)
     groups: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
         groups.setdefault(repr(row["prompt"]), []).append(index)

@@ -21,6 +21,7 @@ _ROW_UID = re.compile(r"^(?P<session>(?P<prompt>.+)_\d+)_\d+$")
 _TURN_ROW_PROMPT = re.compile(
     r"<action>\s*</action>|<action>\.\.\.</action>|within\s+<action>|inside <action>", re.IGNORECASE
 )
+_WITHOUT_STEP = ("gts", "input", "output", "score")
 _EARLIER = "\0earlier rows of the session"
 
 
@@ -34,9 +35,11 @@ class Verl(RecordReader):
 
     def claims(self, seen: Peek) -> Match | None:
         """Tell the generation by `uid` and `gts`."""
-        row = seen.having(self.needs) if seen.kind == "json" else None
-        if row is None:
+        if seen.kind != "json":
             return None
+        row = seen.having(self.needs)
+        if row is None:
+            return match_keys(seen, _WITHOUT_STEP, confidence=0.7, version="without step")
         if _ROW_UID.match(str(row.get("uid", ""))):
             return match_keys(seen, [*sorted(self.needs), "uid"], version="v1 trainer (0.9+)")
         if "gts" in row:
@@ -67,7 +70,7 @@ class Verl(RecordReader):
             reward=reward_of(record["score"]),
             reward_source="score",
             components=extras if len(extras) > 1 else None,
-            step=integer(record["step"]),
+            step=integer(record.get("step")),
             columns={"success": _success(record)},
         )
         if len(turns) > len(rows):

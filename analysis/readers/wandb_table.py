@@ -14,7 +14,7 @@ from typing import Any
 
 from analysis.readers.base import Match
 from analysis.readers.containers import Bad, Record, iter_json
-from analysis.readers.layout import natural_key
+from analysis.readers.layout import bare_name, natural_key
 from analysis.readers.normal_form import Rollout, Turn, integer, number, reward_of, turns_from_text
 from analysis.readers.peek import Peek
 from analysis.readers.record_reader import File, RecordReader, numeric_columns
@@ -48,13 +48,15 @@ class WandbTable(RecordReader):
         """Newest file of each key whose newest table repeats the steps of the older ones."""
         by_key: dict[tuple[Path, str], list[Path]] = {}
         for path in files:
-            match = _KEY.match(path.name)
-            by_key.setdefault((path.parent, match["key"] if match else path.name), []).append(path)
+            match = _KEY.match(bare_name(path))
+            by_key.setdefault((path.parent, match["key"] if match else _columns_of(path)), []).append(path)
         passed: dict[Path, str] = {}
         for paths in by_key.values():
-            *older, newest = sorted(paths, key=natural_key)
-            steps = _steps_in(newest) if older else set()
-            if older and all(_steps_in(path) <= steps for path in older):
+            if len(paths) == 1:
+                continue
+            steps = {path: _steps_in(path) for path in paths}
+            *older, newest = sorted(paths, key=lambda path: (len(steps[path]), natural_key(path)))
+            if all(steps[path] <= steps[newest] for path in older):
                 passed |= dict.fromkeys(older, f"older copy of the cumulative table {newest.name}")
         return [path for path in files if path not in passed], passed
 
@@ -108,6 +110,12 @@ class WandbTable(RecordReader):
 def _turns_of_whole_text(text: str) -> list[Turn]:
     match = _LAST_PROMPT.match(text)
     return turns_from_text(match[1], match[2]) if match else [Turn(text, "")]
+
+
+def _columns_of(path: Path) -> str:
+    """What stands for the key of a table that was renamed."""
+    tables = (record.value for record in iter_json(path) if isinstance(record.value, dict))
+    return "\0".join(map(str, next(tables, {}).get("columns") or []))
 
 
 def _steps_in(path: Path) -> set[Any]:
