@@ -13,12 +13,13 @@ from analysis.detectors.registry import run_detectors
 from analysis.ingest import ingest
 from analysis.measures import Measures
 from analysis.readers.base import LogSource
+from analysis.regimes import Regime
 from analysis.result import InputSummary, Report, RunReport
 from analysis.run_data import RunData, TextRow
 from analysis.verdict import judge
 from ragen_diag.cross_scores import CrossScores, cross_score_files
 from ragen_diag.errors import UsageError
-from ragen_diag.findings import Estimate, SeriesPoint
+from ragen_diag.findings import Estimate, Finding, SeriesPoint, Status
 
 MAX_TEXT_STEPS = 16
 """Steps at which text estimators run: the first and last ones and an even spread between; each costs about a second."""
@@ -64,7 +65,7 @@ def analyze_run(run: RunData, *, seed: int = 0, say=lambda stage: None) -> RunRe
         name=run.name,
         verdict=verdict.verdict,
         reason=verdict.reason,
-        regime=measures.regime.final.value if measures.regime else "unknown",
+        regime=_regime(measures, findings),
         phase=measures.echo_trap.phase.value if measures.echo_trap else "unknown",
         findings=findings,
         metrics=dict(measures.whole_run),
@@ -131,6 +132,15 @@ def _last(per_step: _PER_STEP) -> dict[str, Estimate]:
             {name: e for name, e in per_step[step].items() if e.value is not None and not name.startswith("text_")}
         )
     return latest
+
+
+def _regime(measures: Measures, findings: list[Finding]) -> str:
+    """Regime of the last steps; where the plane cannot say, the one that a check found without it."""
+    final = measures.regime.final if measures.regime else Regime.UNKNOWN
+    if final != Regime.UNKNOWN:
+        return final.value
+    named = (str(f.evidence["regime"]) for f in findings if f.status == Status.FAIL and "regime" in f.evidence)
+    return next(named, Regime.UNKNOWN.value)
 
 
 def _series(measures: Measures) -> dict[str, list[SeriesPoint]]:

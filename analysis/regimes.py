@@ -18,6 +18,9 @@ MI_LOW = 0.15
 """Share of H(X). RAGEN-2's collapse zone is MI < 0.3 nats with 8 prompts: 0.3 / ln 8 = 0.144."""
 ENTROPY_LOW = 0.35
 """Share of the run's own first H(Z|X). Ours, from planted runs; the papers give no number."""
+ENTROPY = "conditional_entropy_nats_per_token"
+DIVERSITY = "within_prompt_diversity"
+"""1 - word overlap of a prompt's reasonings: stands in for H(Z|X) in a log without log-probs."""
 N_FIRST = 3
 """Estimates whose median is the run's start."""
 
@@ -58,6 +61,10 @@ class RegimePath:
     reason: str
     mi_name: str
     """Which estimate the plane's first axis is."""
+    entropy_name: str = ENTROPY
+    """Which estimate the second axis is: ENTROPY, or DIVERSITY where no entropy was measured."""
+    seen_at_start: bool = False
+    """The first N_FIRST points together were clearly input-driven."""
 
 
 def classify(mi: Interval | None, relative_entropy: Interval | None) -> Regime:
@@ -135,7 +142,7 @@ def last_window(n: int) -> int:
 def regime_path(per_step: Mapping[int, Mapping[str, Estimate]], *, exact: bool = True) -> RegimePath:
     """Regime of every measured step and of the last ones together.
 
-    per_step: estimates by step and name (analysis/measures.py). Entropy is `conditional_entropy_nats_per_token`.
+    per_step: estimates by step and name (analysis/measures.py). Variety is ENTROPY, or DIVERSITY where no entropy is known.
     exact: the policy itself scored. A foreign model or a text classifier that sees no dependence may just be blind, so its
     low values count only when it saw dependence at the run's start.
     """
@@ -145,8 +152,10 @@ def regime_path(per_step: Mapping[int, Mapping[str, Estimate]], *, exact: bool =
     mi_name = _axis(named)
     steps = [step for step, (name, _) in named.items() if name == mi_name]
     mi = {step: named[step][1] for step in steps}
-    entropy = {step: per_step[step].get("conditional_entropy_nats_per_token") for step in steps}
-    if not (exact and not mi_name.startswith("text_")) and not _seen_at_start([mi[step] for step in steps]):
+    entropy_name = ENTROPY if any(_usable(per_step[step].get(ENTROPY)) for step in steps) else DIVERSITY
+    entropy = {step: per_step[step].get(entropy_name) for step in steps}
+    seen = _seen_at_start([mi[step] for step in steps])
+    if not (exact and not mi_name.startswith("text_")) and not seen:
         mi = {step: _one_sided(estimate) for step, estimate in mi.items()}
     known = [e.value for e in entropy.values() if e is not None and e.value is not None]
     start = float(np.median(known[:N_FIRST])) if known else float("nan")
@@ -156,7 +165,8 @@ def regime_path(per_step: Mapping[int, Mapping[str, Estimate]], *, exact: bool =
     _, mi_interval = pooled([mi[step] for step in window])
     _, entropy_interval = pooled([kept for step in window if (kept := relative[step]) is not None])
     final = classify(mi_interval, entropy_interval)
-    return RegimePath(points, final, _reason(final, mi_name, mi_interval, entropy_interval, window), mi_name)
+    reason = _reason(final, mi_name, mi_interval, entropy_name, entropy_interval, window)
+    return RegimePath(points, final, reason, mi_name, entropy_name, seen)
 
 
 def _axis(named: Mapping[int, tuple[str, Estimate]]) -> str:
@@ -202,10 +212,13 @@ def _point(step: int, mi: Estimate, relative: Estimate | None) -> RegimePoint:
     return RegimePoint(step, mi.value, mi.ci95, value, interval, classify(mi.ci95, interval))
 
 
-def _reason(final: Regime, name: str, mi: Interval | None, entropy: Interval | None, window: list[int]) -> str:
+def _reason(
+    final: Regime, name: str, mi: Interval | None, entropy_name: str, entropy: Interval | None, window: list[int]
+) -> str:
     def show(interval: Interval | None) -> str:
         return "without an interval" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
 
     where = f"step {window[-1]}" if len(window) == 1 else f"steps {window[0]} to {window[-1]}"
-    text = f"{where}: {name} {show(mi)} (low is under {MI_LOW}), H(Z|X) over its start {show(entropy)} (low: {ENTROPY_LOW})"
+    variety = "H(Z|X)" if entropy_name == ENTROPY else "diversity within a prompt"
+    text = f"{where}: {name} {show(mi)} (low is under {MI_LOW}), {variety} over its start {show(entropy)} (low: {ENTROPY_LOW})"
     return text if final != Regime.UNKNOWN else f"{text}: not clear of the thresholds"

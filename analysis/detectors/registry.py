@@ -78,7 +78,9 @@ def explain(code: str) -> str | None:
     """The page of a plug-in's check: the docstring of its function. None for an unknown code."""
     all_detectors()
     entry = DETECTORS.get(code)
-    return entry and f"# {code} · {entry.title}\n\nFamily: {entry.family.value}.\n\n{inspect.getdoc(entry.check) or ''}"
+    if entry is None:
+        return None
+    return f"# {code} · {entry.title}\n\nFamily: {entry.family.value}.\n\n{inspect.getdoc(entry.check) or ''}"
 
 
 def family(code: str) -> Family:

@@ -1,7 +1,8 @@
 """Reasoning that no longer depends on the prompt (RAGEN-2's template collapse), from cross scores, texts, or exact copies.
 
-Cross scores (regimes.py) decide where the log has them. A log with texts alone is judged by exact copies across prompts,
-which need no model, and by the text classifier where it has recognised prompts earlier in the same run.
+Cross scores (regimes.py) decide where the log has them. A log with texts alone is judged by the text classifier where it has
+recognised prompts earlier in the same run, by exact copies across prompts, which need no model, and by shared phrases
+(template_words.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.detectors.registry import detector
+from analysis.detectors.template_words import TEMPLATE_FAIL, judge_words, lost_after, regime_of
 from analysis.detectors.windows import ids, recent_rollouts
 from analysis.measures import Measures
 from analysis.regimes import MI_LOW, Regime, RegimePath, last_window
@@ -141,15 +143,17 @@ def template_collapse(run: RunData, measures: Measures) -> Finding:
     Copies: FAIL when at least half the rollouts' thinking stands word for word under another prompt (lower end of the
     interval) and copying is no commoner within a prompt than across prompts. Short shared phrases that go with their
     prompt ("go left") collide more within prompts, and pass.
+    Words: see template_words.py; a text classifier that sees nothing keeps a log from passing.
     """
     limit = {"mi_share_low": MI_LOW, "copied_share": COPY_FAIL, "copied_share_without_steps": COPY_FAIL_WHOLE_LOG,
-             "dependence_low": DEPENDENCE_LOW, "source": "MI: RAGEN-2's collapse zone, 0.3 nats of ln 8; copies: ours"}  # fmt: skip
+             "dependence_low": DEPENDENCE_LOW, "template_share": TEMPLATE_FAIL,
+             "source": "MI: RAGEN-2's collapse zone, 0.3 nats of ln 8; copies, templates: ours"}  # fmt: skip
     window = recent_rollouts(run)
     last = _last_steps(window)
     found = copies(last) if len(last) else None
     path = measures.regime
     by_path = _judge_path(path, limit) if path is not None and path.points else None
-    by_copies = _judge_copies(run, found, last, limit) if found is not None else None
+    by_copies = _judge_copies(run, found, last, limit, regime_of(measures.whole_run)) if found is not None else None
     if by_path is not None and by_path.status != Status.INCONCLUSIVE:
         if by_copies is not None and by_copies.status == Status.FAIL and by_path.status == Status.PASS:
             claim = f"contradictory: {by_path.claim}; but {by_copies.claim}"
@@ -157,6 +161,14 @@ def template_collapse(run: RunData, measures: Measures) -> Finding:
                 "TC01", Status.INCONCLUSIVE, claim, by_path.evidence | by_copies.evidence, limit, by_path.steps
             )
         return by_path
+    if by_copies is not None and by_copies.status == Status.FAIL:
+        return by_copies
+    steps = last["step"].dropna()
+    by_words = judge_words(
+        measures.whole_run, path, limit, (int(steps.min()), int(steps.max())) if len(steps) else None
+    )
+    if by_words is not None:
+        return by_words
     if by_copies is not None and by_copies.status != Status.INCONCLUSIVE:
         return by_copies
     if by_path is not None or by_copies is not None:
@@ -187,7 +199,7 @@ def _judge_path(path: RegimePath, limit: dict[str, object]) -> Finding:
         "reward variance of the prompts",
     )
     if path.final in (Regime.TEMPLATE_COLLAPSE, Regime.LOW_ENTROPY_COLLAPSE):
-        onset = _onset(path)
+        onset = lost_after(path)
         varied = "while it stays varied" if path.final == Regime.TEMPLATE_COLLAPSE else "and its entropy is gone, too"
         was_high = any(p.mi_interval is not None and p.mi_interval[0] > MI_LOW for p in path.points)
         since = f"since step {onset}" if was_high else "in the whole log (it may never have been input-driven)"
@@ -206,15 +218,6 @@ def _judge_path(path: RegimePath, limit: dict[str, object]) -> Finding:
                    check_next=("score more prompts (`ragen-diag plan` says how many)", "`--scorer checkpoint`"))  # fmt: skip
 
 
-def _onset(path: RegimePath) -> int:
-    """First step after the last one that was clearly input-driven."""
-    onset = path.points[0].step
-    for earlier, later in zip(path.points, path.points[1:], strict=False):
-        if earlier.mi_interval is not None and earlier.mi_interval[0] > MI_LOW:
-            onset = later.step
-    return onset
-
-
 def _halved(path: RegimePath) -> bool:
     start = [p.mi_interval for p in path.points[:3] if p.mi_interval is not None]
     end = [p.mi_interval for p in path.points[-last_window(len(path.points)) :] if p.mi_interval is not None]
@@ -223,8 +226,8 @@ def _halved(path: RegimePath) -> bool:
     return float(np.mean([interval[1] for interval in end])) < 0.5 * float(np.mean([interval[0] for interval in start]))
 
 
-def _judge_copies(run: RunData, found: Copies, last: pd.DataFrame, limit: dict[str, object]) -> Finding:
-    evidence = {
+def _judge_copies(run: RunData, found: Copies, last: pd.DataFrame, limit: dict[str, object], regime: str) -> Finding:
+    evidence: dict[str, object] = {
         "copied_share": found.share, "copied_share_ci95": found.interval, "dependence": found.dependence,
         "p_no_dependence": found.p_no_dependence, "n_rollouts": found.n_rollouts, "n_prompts": found.n_prompts,
     }  # fmt: skip
@@ -249,6 +252,7 @@ def _judge_copies(run: RunData, found: Copies, last: pd.DataFrame, limit: dict[s
             else "sentence by sentence"
         )
         claim = f"{counted}, {how} (dependence {found.dependence:.2f}, median {found.copied_chars:.0f} characters)"
+        evidence["regime"] = regime
         return Finding(
             "TC01", Status.FAIL, claim, evidence, limit, None if where is None else (onset or where[0], where[1]), ids(shown),
             ids(not_shown), ("prompts that differ in nothing the answer needs",), ("the copied texts", "rewards of the copies"),

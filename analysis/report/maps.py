@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pandas as pd
 
-from analysis.regimes import ENTROPY_LOW, MI_LOW, RegimePath, regime_path
+from analysis.regimes import DIVERSITY, ENTROPY, ENTROPY_LOW, MI_LOW, RegimePath, regime_path
 from analysis.report.draw import (
     BLUE,
     GREY,
@@ -42,7 +42,7 @@ _CORNERS = {
 }  # fmt: skip
 _PLANE_NAMES = (
     "normalised_mi", "prompt_entropy_nats", "mi_lower_nats", "retrieval_accuracy", "retrieval_chance",
-    "text_retrieval_accuracy", "text_retrieval_chance", "conditional_entropy_nats_per_token",
+    "text_retrieval_accuracy", "text_retrieval_chance", ENTROPY, DIVERSITY,
 )  # fmt: skip
 
 
@@ -59,20 +59,21 @@ def regime_plot(run: RunReport, max_points: int) -> Plot:
     x_T = np.array([point.relative_entropy for point in points])
     y_T = np.array([point.mi_share for point in points])
     kept = np.unique(np.linspace(0, len(points) - 1, min(len(points), max_points)).astype(int))
+    variety = "H(Z|X)" if path.entropy_name == ENTROPY else "diversity within a prompt"
     in_time = [[0, GREY], [0.5, BLUE], [1, ORANGE]]
     marker = {"size": 8, "color": packed(step_T[kept]), "colorscale": in_time, "colorbar": colorbar("step")}
     way = {
         "type": "scatter", "mode": "lines+markers", "marker": marker, "line": {"color": GREY, "width": 1},
         "x": packed(x_T[kept]), "y": packed(y_T[kept]), "customdata": step_T[kept].tolist(),
-        "hovertemplate": "step %{customdata}<br>entropy %{x:.3f} of its start<br>input dependence %{y:.3f}<extra></extra>",
+        "hovertemplate": f"step %{{customdata}}<br>{variety} %{{x:.3f}} of its start<br>input dependence %{{y:.3f}}<extra></extra>",
     }  # fmt: skip
     says = (
         "Up: the reasoning depends on the prompt. Right: it is as varied as at the start. "
         f"Now: {run.regime.replace('_', ' ')}. Dashed: where low begins ({MI_LOW:g} and {ENTROPY_LOW:g})."
     )
-    figure = finish([way], _plane_layout(x_T, y_T, step_T, path.mi_name), 430)
+    figure = finish([way], _plane_layout(x_T, y_T, step_T, path.mi_name, variety), 430)
     mi_name = path.mi_name.replace("_", " ")
-    table = curve_table([plain_curve(step_T, x_T, "H(Z|X) over its start"), plain_curve(step_T, y_T, mi_name)])
+    table = curve_table([plain_curve(step_T, x_T, f"{variety} over its start"), plain_curve(step_T, y_T, mi_name)])
     return Plot(title, says, figure, "", thinning_note(len(kept), len(points)), *table)
 
 
@@ -88,7 +89,7 @@ def plane_path(run: RunReport) -> RegimePath:
     return regime_path(per_step, exact=bool(scores) and scores[-1].scorer.split(":")[0] in ("policy", "checkpoint"))
 
 
-def _plane_layout(x_T: np.ndarray, y_T: np.ndarray, step_T: np.ndarray, mi_name: str) -> Json:
+def _plane_layout(x_T: np.ndarray, y_T: np.ndarray, step_T: np.ndarray, mi_name: str, variety: str) -> Json:
     x_max, y_max = max(1.3, float(x_T.max()) * 1.08), max(1.05, float(y_T.max()) * 1.05)
     x_min, y_min = -0.05, min(-0.12, float(y_T.min()) - 0.05)
     dashed = {"type": "line", "line": {"color": RED, "width": 1.2, "dash": "dash"}}
@@ -105,7 +106,7 @@ def _plane_layout(x_T: np.ndarray, y_T: np.ndarray, step_T: np.ndarray, mi_name:
         notes.append({"text": name, "font": {"size": 12, "color": GREY}, **place, **anchor})
     y_title = f"input dependence: {safe(mi_name.replace('_', ' '))}"
     return {
-        "xaxis": {"title": {"text": "H(Z|X), relative to the run's start", "font": SMALL}, "range": [x_min, x_max]},
+        "xaxis": {"title": {"text": f"{variety}, relative to the run's start", "font": SMALL}, "range": [x_min, x_max]},
         "yaxis": {"title": {"text": y_title, "font": SMALL}, "range": [y_min, y_max]},
         "shapes": [
             {**dashed, "x0": x_min, "x1": x_max, "y0": MI_LOW, "y1": MI_LOW},

@@ -1,0 +1,61 @@
+"""Reworded templates are told from reasoning about the prompt by the words alone, and silence is not taken for proof."""
+
+from dataclasses import replace
+
+import pytest
+
+from analysis.detectors.template_words import judge_words
+from ragen_diag import api
+from ragen_diag.findings import Estimate, Status, Verdict
+from tests.planted.wordy import write_dump
+
+
+def diagnose(kind, folder, seed=1):
+    (run,) = api.analyze(write_dump(kind, seed, folder / "dump")).runs
+    return run, next(finding for finding in run.findings if finding.code == "TC01")
+
+
+@pytest.mark.parametrize("kind", ["about its prompt", "half of it templates"])
+def test_reasoning_about_its_prompt_is_healthy(kind, tmp_path):
+    run, finding = diagnose(kind, tmp_path)
+    assert (run.verdict, finding.status) == (Verdict.HEALTHY, Status.PASS)
+
+
+def test_reworded_templates_are_found_with_the_step_they_began(tmp_path):
+    run, finding = diagnose("templates from the middle on", tmp_path)
+    assert (run.verdict, run.regime, finding.status) == (Verdict.COLLAPSED, "template_collapse", Status.FAIL)
+    assert 12 <= finding.steps[0] <= 20 and finding.steps[1] == 30  # planted: from 12 on, complete at 18
+
+
+def test_templates_from_the_first_step_are_found_too(tmp_path):
+    run, finding = diagnose("templates from the start", tmp_path)
+    assert (run.verdict, run.regime, finding.status) == (Verdict.COLLAPSED, "template_collapse", Status.FAIL)
+    assert "phrases that most prompts share" in finding.claim
+
+
+def estimates(**changes):
+    """A classifier that recognises nothing among 64 prompts, whose words are all shared phrases."""
+    bounds = {
+        "text_retrieval_accuracy": (0.016, 0.0, 0.08), "text_retrieval_chance": (0.016, 0.016, 0.016),
+        "text_normalised_mi": (0.0, 0.0, 0.01), "cross_prompt_template_share": (0.9, 0.85, 0.95),
+        "within_prompt_jaccard": (0.15, 0.12, 0.18), "cross_prompt_jaccard": (0.15, 0.14, 0.16),
+        "within_prompt_diversity": (0.85, 0.82, 0.88),
+    } | changes  # fmt: skip
+    return {name: Estimate(value, (low, high), "share", 64, 256, "") for name, (value, low, high) in bounds.items()}
+
+
+def test_what_the_words_can_and_cannot_say():
+    finding = judge_words(estimates(), None, {}, (20, 30))
+    assert (finding.status, finding.steps, finding.evidence["regime"]) == (Status.FAIL, (20, 30), "template_collapse")
+    same = estimates(within_prompt_diversity=(0.1, 0.05, 0.15))
+    assert judge_words(same, None, {}, None).evidence["regime"] == "low_entropy_collapse"
+    blind = judge_words(estimates(cross_prompt_template_share=(0.6, 0.5, 0.72)), None, {}, None)
+    assert blind.status == Status.INCONCLUSIVE and "paraphrase can hide it" in blind.claim
+    # Any sign of the prompt in the words, or too little to see one, and the words say nothing here.
+    assert judge_words(estimates(text_retrieval_accuracy=(0.1, 0.02, 0.2)), None, {}, None) is None
+    assert judge_words(estimates(text_normalised_mi=(0.2, 0.1, 0.3)), None, {}, None) is None
+    assert judge_words(estimates(within_prompt_jaccard=(0.3, 0.2, 0.4)), None, {}, None) is None
+    few = {name: replace(estimate, n_prompts=7) for name, estimate in estimates().items()}
+    assert judge_words(few, None, {}, None) is None
+    unknown = estimates() | {"text_normalised_mi": Estimate(None, None, "share", 64, 256, "")}
+    assert judge_words(unknown, None, {}, None) is None

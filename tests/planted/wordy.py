@@ -1,0 +1,67 @@
+"""Rollout logs whose reasoning is worded anew every time: about its prompt, or a template in ever other words.
+
+Truth is known by construction: a templated reasoning is drawn without looking at its prompt. Written as a trainer's JSONL
+dump, so that reading is part of the test. Runs with levels over steps and exact templates: runs.py.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+OPENINGS = ("Okay,", "Let me see.", "Looking at this,", "Hmm,", "First,", "Well,", "Alright,", "So,")
+FILLERS = (
+    "I should think carefully about each option", "it helps to check the details again",
+    "the important part is to avoid mistakes", "we can go one step at a time", "let me consider what could go wrong",
+    "I want to be sure before answering", "a careful plan is better than a guess", "I will weigh the options",
+)  # fmt: skip
+ENDINGS = (
+    "therefore I decide.",
+    "that settles it.",
+    "so the answer follows.",
+    "this should work.",
+    "that is my choice.",
+)
+COLOURS = ("red", "blue", "green", "amber", "violet", "white", "black", "teal")
+THINGS = ("box", "cup", "key", "lamp", "door", "crate", "ball", "book")
+WAYS = ("left", "right", "up", "down")
+
+Shares = Callable[[float], float]
+KINDS: dict[str, Shares] = {
+    # share of templated reasonings, by the share of the run that has passed
+    "about its prompt": lambda done: 0.0,
+    "half of it templates": lambda done: 0.5,
+    "templates from the middle on": lambda done: min(1.0, max(0.0, (done - 0.4) / 0.2)),
+    "templates from the start": lambda done: 1.0,
+}
+
+
+def write_dump(kind: str, seed: int, folder: Path, *, steps: int = 30, prompts: int = 8, rollouts: int = 6) -> Path:
+    """Write one JSONL file a step under `folder`; returns `folder`."""
+    rng = random.Random(f"{kind} {seed}")
+    folder.mkdir(parents=True)
+    for step in range(1, steps + 1):
+        rows = [row for _ in range(prompts) for row in _group(rng, KINDS[kind](step / steps), rollouts, step)]
+        (folder / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
+
+
+def _group(rng: random.Random, share: float, rollouts: int, step: int) -> list[dict[str, object]]:
+    column, row, way = rng.randint(0, 9), rng.randint(0, 9), rng.choice(WAYS)
+    colour, thing = rng.choice(COLOURS), rng.choice(THINGS)
+    prompt = f"You are at ({column}, {row}). The {colour} {thing} lies to the {way}. What do you do?"
+    facts = [
+        f"I stand at {column},{row}", f"the {colour} {thing} is {way} of me", f"column {column} and row {row}",
+        f"moving {way} reaches the {thing}",
+    ]  # fmt: skip
+    found = []
+    for _ in range(rollouts):
+        first, second = rng.sample(FILLERS if rng.random() < share else facts, 2)
+        thinking = f"{rng.choice(OPENINGS)} {first} and {second}; {rng.choice(FILLERS)}, {rng.choice(ENDINGS)}"
+        right = rng.random() < 0.5
+        answer = way if right else rng.choice([other for other in WAYS if other != way])
+        output = f"<think>{thinking}</think><answer>{answer}</answer>"
+        found.append({"input": prompt, "output": output, "gts": way, "score": float(right), "step": step})
+    return found
