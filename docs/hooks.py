@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mkdocs.structure.files import File, Files
 
+from analysis.readers import aliases
 from ragen_diag import checks, metric_names, rollout_log
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # mkdocs puts neither the repository nor its tests on the path
@@ -21,6 +22,7 @@ def on_files(files: Files, *, config) -> Files:
         "reference/cli.md": cli_reference(),
         "reference/log-schema.md": log_schema(),
         "reference/metric-names.md": metric_table(),
+        "reference/metrics-across-frameworks.md": metrics_across_frameworks(),
         "checks/index.md": check_index(),
         **{f"checks/{code}.md": checks.page(code) for code in checks.codes()},
     }
@@ -60,6 +62,41 @@ def metric_table() -> str:
     lines = ["# Metric names", "", "The one vocabulary for per-step series.", "", "| name | unit | definition |", "|---|---|---|"]
     lines += [f"| `{name}` | {metric.unit} | {metric.definition} |" for name, metric in sorted(metric_names.METRICS.items())]
     return "\n".join(lines)
+
+
+def metrics_across_frameworks() -> str:
+    names = list(dict.fromkeys(alias.framework for alias in aliases.ALIASES if alias.framework != "reports"))
+    lines = ["# Metrics across frameworks", "",
+             "What frameworks call the same thing, from the table the readers use. In brackets: the version since when the name has this",
+             "meaning, as far back as was checked. Two names stand in one row only when their definitions agree; a name that is not here is",
+             "kept as `other:<name>` and never pooled with another one. A validation prefix (`eval_`, `val/`, `test/`) makes a reward or success",
+             "rate a validation metric. Names of [the vocabulary](metric-names.md) itself are taken as they are.", ""]  # fmt: skip
+    by_metric: dict[str, dict[str, list[str]]] = {}
+    for alias in aliases.ALIASES:
+        since = f" (≥ {alias.since})" if alias.since else ""
+        by_metric.setdefault(alias.canonical, {}).setdefault(alias.framework, []).append(f"`{alias.foreign}`{since}")
+    for metric in sorted(by_metric):
+        definition = metric_names.METRICS[metric]
+        lines += [f"## {metric}", "", f"{definition.definition.capitalize()}. Unit: {definition.unit}.", "",
+                  "| framework | name |", "|---|---|"]  # fmt: skip
+        for framework in [*names, "reports"]:
+            if found := by_metric[metric].get(framework):
+                title = "tables in public reports" if framework == "reports" else framework
+                lines.append(f"| {title} | {', '.join(found)} |")
+        lines.append("")
+    return "\n".join([*lines, *_NAMES_THAT_CHANGED])
+
+
+_NAMES_THAT_CHANGED = [
+    "## One name, several meanings", "",
+    "| name | meaning | read as |", "|---|---|---|",
+    "| TRL `reward_std` to 0.21 | mean of the groups' standard deviations | `reward_std_in_group` (told by `completion_length` beside it) |",
+    "| TRL `reward_std` 0.22–0.26 | of groups or of the batch, by `scale_rewards` | `reward_std` |",
+    "| TRL `reward_std` from 0.27 | of the whole batch | `reward_std` |",
+    "| TRL `clip_ratio` before 2025-03 | averaged over sequences, later over tokens | `clip_fraction` |",
+    "| verl `critic/score`, `critic/rewards` | before and after the KL penalty inside the reward | `reward_mean`, `reward_after_kl_mean` |",
+    "| verl `actor/entropy_loss` to 0.3, `actor/entropy` from 0.4 | the same entropy, renamed | `entropy_nats` |",
+]  # fmt: skip
 
 
 def check_index() -> str:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ragen_diag.metric_names import METRICS
+
 
 class Alias(NamedTuple):
     """One foreign name."""
@@ -166,6 +168,8 @@ def _canonical(name: str, siblings: set[str]) -> str | None:
         return _reward_std(siblings)
     if bare != name and bare in _EXACT:
         return _EXACT[bare]
+    if name in METRICS:  # the canonical names themselves, as in tables written by hand or by this package
+        return name
     evaluation = re.match(r"^(?:eval|val|validation|test)[/_](.+)$", name)
     for pattern, canonical in _PATTERNS:
         if pattern.match(name) and not (canonical == "task_score_mean" and (evaluation or _NOT_STRICT.search(name))):
