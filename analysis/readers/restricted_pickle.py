@@ -1,6 +1,6 @@
 """Pickles read as data: an unpickler that knows a handful of harmless classes and refuses every other one.
 
-Serves torch zip files (slime) without torch, and verl's pickled DataProto. Nothing named in a pickle is ever imported or called
+Serves torch zip files (slime) without torch, verl's pickled DataProto, and SkyRL's pickled training batches. Nothing named in a pickle is ever imported or called
 except the constructors listed here.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -41,6 +42,17 @@ class _DataProtoState:
         self.state = state
 
 
+class _TensorBatch(dict):  # type: ignore[type-arg]
+    """Stands for SkyRL's TrainingInputBatch, a dictionary of tensors; its attributes are not kept."""
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+def _device(*names: Any) -> str:
+    return ":".join(map(str, names))
+
+
 def _rebuild_tensor(
     storage: np.ndarray, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any
 ) -> np.ndarray:
@@ -51,10 +63,42 @@ def _rebuild_tensor(
     return np.lib.stride_tricks.as_strided(storage[offset:], size, strides).copy()
 
 
+def _storage_from_bytes(data: bytes) -> np.ndarray:
+    """A tensor storage inside an ordinary pickle: torch's file format from before its zip files, with one storage in it."""
+    stream = io.BytesIO(data)
+    for _ in range(3):  # magic number, protocol, system
+        _Restricted(stream).load()
+    dtypes: list[str | None] = []
+
+    def note(kind: _StorageType, key: str) -> None:
+        dtypes.append(kind.dtype)
+
+    _Restricted(stream, note).load()
+    _Restricted(stream).load()  # keys of the storages
+    (n_items,) = struct.unpack("<q", stream.read(8))
+    if len(dtypes) != 1 or dtypes[0] is None or n_items < 0:
+        raise PickleRefused("a tensor storage of an unknown kind")
+    return _numbers(stream.read(), dtypes[0])[:n_items]
+
+
+def _numbers(raw: bytes, dtype: str) -> np.ndarray:
+    if dtype == "bfloat16":
+        return (np.frombuffer(raw, "<u2").astype("<u4") << 16).view("<f4")
+    return np.frombuffer(raw, dtype)
+
+
+_BATCH_CLASSES = [
+    (module, name)
+    for module in ("skyrl.backends.skyrl_train.training_batch", "skyrl_train.training_batch")
+    for name in ("TrainingInputBatch", "TensorBatch")
+]
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
+    ("torch.storage", "_load_from_bytes"): _storage_from_bytes,
+    ("torch", "device"): _device,
     ("verl.protocol", "DataProto"): _DataProtoState,
+    **dict.fromkeys(_BATCH_CLASSES, _TensorBatch),
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     # numpy 1 and 2 name the same functions differently.
@@ -114,9 +158,7 @@ def load_torch_zip(path: Path) -> Any:
 
             def storage(kind: _StorageType, key: str) -> np.ndarray:
                 raw = read_member(archive, infos[f"{folder}data/{key}"])
-                if kind.dtype == "bfloat16":
-                    return (np.frombuffer(raw, "<u2").astype("<u4") << 16).view("<f4")
-                return np.frombuffer(raw, kind.dtype)
+                return _numbers(raw, str(kind.dtype))
 
             return _load(io.BytesIO(read_member(archive, infos[pickled])), storage)
     except zipfile.BadZipFile as error:
@@ -130,3 +172,12 @@ def load_data_proto(path: Path) -> dict[str, Any]:
     if not isinstance(proto, _DataProtoState) or len(proto.state) < 2 or not isinstance(proto.state[1], dict):
         raise PickleRefused("no DataProto with a non-tensor part")
     return proto.state[1]
+
+
+def load_tensor_batch(path: Path) -> dict[str, np.ndarray | None]:
+    """Tensors of a pickled SkyRL training batch, as arrays. Raises PickleRefused."""
+    with open_binary(path) as handle:
+        batch = _load(handle)
+    if not isinstance(batch, _TensorBatch):
+        raise PickleRefused("no SkyRL training batch")
+    return {str(name): value for name, value in batch.items() if value is None or isinstance(value, np.ndarray)}

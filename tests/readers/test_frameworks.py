@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import sys
+import types
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,8 @@ import pytest
 from analysis.readers.discover import discover
 from analysis.readers.restricted_pickle import PickleRefused, load_data_proto, load_torch_zip
 from analysis.readers.trl import reward_columns_matching_advantage
-from tests.readers.conftest import rows_of
+from ragen_diag.errors import BadLog
+from tests.readers.conftest import counts, rows_of
 
 
 def read(tmp_path, *records, name="1.jsonl"):
@@ -279,3 +282,49 @@ def test_inspect_log_of_a_crashed_run_is_read(layouts, tmp_path):
     (found,) = discover([tmp_path / "x.eval"])
     assert (found.format, len(rows_of(found))) == ("inspect_ai", 16)
     assert any("crashed" in line for line in found.notes.assumptions)
+
+
+@pytest.mark.parametrize("left_padded", [True, False], ids=["all on the left", "responses on the right"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_skyrl_training_batches_are_read_without_skyrl(tmp_path, monkeypatch, left_padded, dtype):
+    """Pickled as SkyRL does it: a dict subclass of torch tensors, with attributes of its own."""
+    torch = pytest.importorskip("torch")
+    module = types.ModuleType("skyrl_train.training_batch")
+    batch_class = type("TrainingInputBatch", (dict,), {"__module__": module.__name__, "metadata": None})
+    module.TrainingInputBatch = batch_class
+    monkeypatch.setitem(sys.modules, "skyrl_train", types.ModuleType("skyrl_train"))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    real = getattr(torch, dtype)
+    # two rollouts of the prompt [7, 8]: responses [1, 2, 3] (2 from a tool) and [4]
+    ids = [[7, 8, 1, 2, 3], [0, 0, 7, 8, 4] if left_padded else [7, 8, 4, 0, 0]]
+    one = [0, 0, 1] if left_padded else [1, 0, 0]
+    batch = batch_class(
+        sequences=torch.tensor(ids),
+        attention_mask=torch.tensor([[1] * 5, [0, 0, 1, 1, 1] if left_padded else [1, 1, 1, 0, 0]]),
+        response_mask=torch.tensor([[1, 1, 1], one]),
+        loss_mask=torch.tensor([[1, 0, 1], one], dtype=real),
+        rewards=torch.tensor([[0, 0, 1.5], [value * 0.25 for value in one]], dtype=real),
+        rollout_logprobs=torch.tensor([[-0.5, 0, -1.0], [value * -2.0 for value in one]], dtype=real),
+        advantages=torch.tensor([[0.5, 0, 0.5], [value * -0.5 for value in one]], dtype=real),
+        values=None,
+    )
+    batch.metadata, batch._batch_size, batch._device = {"response_length": 3}, 2, torch.device("cpu")
+    path = tmp_path / "exports" / "dumped_data" / "global_step_7_training_input.pkl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(pickle.dumps(batch))
+    (source,) = discover([tmp_path])
+    assert (source.format, source.format_version) == ("skyrl", "training batch")
+    assert counts(source) == (2, 1, 1, 0, 0.875, 0, 0)
+    first, second = rows_of(source)
+    assert (first["step"], first["split"], first["prompt_ids"], first["response_ids"]) == (7, "train", [7, 8], [1, 3])
+    assert (first["logprobs"], first["return_"], first["advantage"]) == ([-0.5, -1.0], 1.5, 0.5)
+    assert (second["prompt_ids"], second["response_ids"], second["logprobs"], second["return_"]) == (
+        [7, 8],
+        [4],
+        [-2.0],
+        0.25,
+    )
+    assert any("token ids only" in line for line in source.notes.assumptions)
+    path.write_bytes(pickle.dumps(batch)[:-40])
+    with pytest.raises(BadLog, match="not a readable SkyRL training batch"):
+        rows_of(discover([tmp_path])[0])
