@@ -114,7 +114,8 @@ class AlgorithmConfig:
     kl_in: Literal["loss", "reward"] = "loss"
     """Add the KL to the loss, or subtract it from the token rewards (gae) or the return (group methods)."""
     sampler_ratio_cap: float = 2.0
-    """With rollout.backend=vllm, losses are weighted by min(trainer's / sampler's probability, this); 0 is off."""
+    """Where sampling and update differ in numerics (vllm, mixed precision), advantages are weighted by
+    min(trainer's / sampler's probability, this); 0 is off."""
     entropy_coef: float = 0.0
     """Bonus per nat of token entropy. Large values dissolve the policy (see the collapse demo)."""
     zero_task_advantage: bool = False
@@ -272,7 +273,7 @@ class RuntimeConfig:
     threads: int = 0
     """CPU threads per process; 0 leaves it to torch. Resumed runs equal uninterrupted ones only at the same number."""
     precision: Literal["no", "bf16", "fp16"] = "no"
-    """Mixed precision of the updates, through Accelerate."""
+    """Mixed precision of the updates, through Accelerate. Ratios are then taken between two mixed-precision passes."""
     tracker: str = "tensorboard"
     """Accelerate's trackers, separated by commas (tensorboard, wandb, trackio, mlflow, ...), or `none`."""
     checkpoint_every: int = 10

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from accelerate.utils import DistributedType, gather_object
+from accelerate.utils import gather_object
 from torch import Tensor
 
 from analysis.filters import group_scores
 from analysis.snr import gradient_snr_from_norms
 from ragen_diag.config import DiagnosticsConfig
-from ragen_diag.errors import ConfigError
 from trainer.metrics import Row
 from trainer.trajectory import Trajectory
 from trainer.update import Scored, Updater
@@ -32,15 +31,11 @@ TIED = 1e-6
 
 def measure(updater: Updater, scored: Scored, trajectories: Sequence[Trajectory], config: DiagnosticsConfig) -> Row:
     """Metrics `grad_norm/bucket_N/{task,kl,entropy,reward_std,n_groups}` (N from 1, lowest reward std first), the same under
-    `grad_norm/all/`, `gradient_snr` and `gradient_noise_ratio`. Raises ConfigError where parameters are sharded.
+    `grad_norm/all/`, `gradient_snr` and `gradient_noise_ratio`.
 
     gradient_snr: of the task gradient over groups (`analysis.snr`). gradient_noise_ratio: mean norm of the whole policy
     gradient of groups without reward variance over that of the others; None unless both kinds occur.
     """
-    if updater.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
-        raise ConfigError(
-            "diagnostics.gradient_every: gradients of single groups cannot be taken on sharded parameters; set it to 0"
-        )
     groups = sorted({trajectory.group for trajectory in trajectories})
     returns = {group: [t.return_ for t in trajectories if t.group == group] for group in groups}
     width = max(map(len, returns.values()))

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType, broadcast_object_list
 
 from analysis.filters import FilterSetting
 from ragen_diag.config import TrainConfig
@@ -38,6 +39,8 @@ from trainer.setup import build_agent, set_threads, validation_setup
 from trainer.trajectory import LogContext, Trajectory, log_rows
 from trainer.update import Scored, Updater
 from trainer.validation import EvalResult, result_of
+
+SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,11 @@ class Trainer:
         self.accelerator = _accelerator(config, run_dir)
         if config.rollout.backend == "vllm" and self.accelerator.num_processes > 1:
             raise UsageError("rollout.backend=vllm runs inside one training process; start a single one")
+        if self.accelerator.distributed_type in SHARDED:
+            raise UsageError(
+                f"{self.accelerator.distributed_type.value} shards the weights, and rollouts need them whole in every process. "
+                "Launch without it (data parallel), and train adapters (model.tuning=lora) where memory is short."
+            )
         self.collector = Collector(config, run_dir, self.agent, self.accelerator)
         self.settings = self.collector.settings
         self.updater = Updater(
@@ -232,11 +240,11 @@ class Trainer:
         """Everything the loss of these rollouts needs, under the policy as it is now."""
         algorithm, updater = self.config.algorithm, self.updater
         batch = make_batch(trajectories, pad_id=self.agent.pad_id)
-        sampler_BT, other_backend = batch.old_logp_BT, self.config.rollout.backend != "transformers"
-        if self.settings.truncates or other_backend or sampler_BT.isnan().any():
+        sampler_BT, other_numerics = batch.old_logp_BT, self._samples_with_other_numerics()
+        if self.settings.truncates or other_numerics or sampler_BT.isnan().any():
             # Ratios are taken under the trainer's full distribution, which is the one trained; a log may not tell its own.
             replaced_BT = sampler_BT.isnan()
-            if self.settings.truncates or other_backend:
+            if self.settings.truncates or other_numerics:
                 replaced_BT = replaced_BT | (batch.fresh_B[:, None] > 0)
             batch.old_logp_BT = torch.where(replaced_BT, updater.score(batch, "logp"), sampler_BT)
         values_BT = updater.score(batch, "value") if algorithm.advantage in credit.CRITIC_RULES else None
@@ -249,13 +257,17 @@ class Trainer:
             gate_BT = thinking_gate.gate(batch, updater.score(batch, "quality"), target)
             assigned = dataclasses.replace(assigned, advantages_BT=assigned.advantages_BT * gate_BT, quality=target)
         gap = None
-        if other_backend and not self.settings.truncates:
+        if other_numerics and not self.settings.truncates:
             if algorithm.sampler_ratio_cap > 0:
                 weight_BT = truncated_importance(batch.old_logp_BT, sampler_BT, cap=algorithm.sampler_ratio_cap)
                 assigned = dataclasses.replace(assigned, advantages_BT=assigned.advantages_BT * weight_BT)
             fresh_BT = batch.mask_BT * batch.fresh_B[:, None]
             gap = float(((batch.old_logp_BT - sampler_BT).abs() * fresh_BT).sum() / fresh_BT.sum())
         return Scored(batch, assigned, values_BT, ref_logp_BT, gap)
+
+    def _samples_with_other_numerics(self) -> bool:
+        """Whether the same weights give the sampler other log-probs than the update: other kernels, or mixed precision."""
+        return self.config.rollout.backend != "transformers" or self.config.runtime.precision != "no"
 
     def _validate(self, shown: RunProgress) -> Row:
         """Play the held-out seeds and log them as split `val`."""
@@ -324,6 +336,7 @@ def _accelerator(config: TrainConfig, run_dir: Path) -> Accelerator:
                 f"runtime.tracker={tracker} needs the package {TRACKERS[tracker]}. "
                 f"Install it with `pip install {TRACKERS[tracker]}`, or choose another tracker, or none."
             )
+    AcceleratorState._reset_state()  # a second run in one process may want another precision
     return Accelerator(
         cpu=config.runtime.device == "cpu",
         mixed_precision=config.runtime.precision,

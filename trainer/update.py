@@ -99,7 +99,10 @@ class Updater:
     def _mini_batch(self, scored: Scored, rows: np.ndarray) -> dict[str, float]:
         totals: dict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
         per_token = self.per_token(scored, rows)
-        micro_batches = list(self.micro_batches(scored.batch, self._share(rows)))
+        mine = self._share(rows)
+        if not len(mine):  # gradients are exchanged by all processes or by none
+            mine, per_token = rows[:1], {name: torch.zeros_like(values) for name, values in per_token.items()}
+        micro_batches = list(self.micro_batches(scored.batch, mine))
         for index, (part, width) in enumerate(micro_batches):
             last = index == len(micro_batches) - 1
             with self.accelerator.no_sync(self.wrapped) if not last else nullcontext():
