@@ -1,7 +1,7 @@
 """Pickles read as data: an unpickler that knows a handful of harmless classes and refuses every other one.
 
-Serves torch zip files (slime) without torch, verl's pickled DataProto, and SkyRL's pickled training batches. Nothing named in a pickle is ever imported or called
-except the constructors listed here.
+Serves torch zip files (slime) without torch, verl's pickled DataProto, and SkyRL's pickled training batches. Nothing named in a
+pickle is ever imported or called except the constructors listed here.
 """
 
 from __future__ import annotations

@@ -328,3 +328,26 @@ def test_skyrl_training_batches_are_read_without_skyrl(tmp_path, monkeypatch, le
     path.write_bytes(pickle.dumps(batch)[:-40])
     with pytest.raises(BadLog, match="not a readable SkyRL training batch"):
         rows_of(discover([tmp_path])[0])
+
+
+def test_areal_text_files_of_older_versions(tmp_path):
+    """Blocks as AReaL 0.3's RLVR workflow appends them to `{version}/{query id}.txt`."""
+    dim, reset = "\x1b[33m\x1b[2m", "\x1b[0m"
+    for version in (0, 1):
+        for query in ("12", "b7"):
+            path = tmp_path / "generated" / str(version) / f"{query}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            blocks = [
+                f"idx: {index} / 2, seqlen: 40, reward is {reward}.\n"
+                f"prompt is \n{dim}question {query}\nidx{reset}\nsequence is: \n{dim}<think>hm {index}\n</think>{query}{reset}\n"
+                for index, reward in ((1, 0.0), (2, 1.0))
+            ]
+            path.write_text(
+                "".join(blocks) + ("idx: 3 / 2, seqlen: 9, reward is 1.0.\nprompt is \n" if query == "b7" else "")
+            )
+    (source,) = discover([tmp_path])
+    assert (source.format, source.format_version) == ("areal", "text files (0.3-0.5)")
+    assert counts(source) == (8, 2, 4, 8, 0.5, 0, 2)  # two blocks were cut off
+    first = rows_of(source)[0]
+    assert (first["prompt_text"], first["thinking_text"], first["answer_text"]) == ("question 12\nidx", "hm 1", "12")
+    assert (first["step"], first["group_id"], first["source_line"]) == (0, "12", 1)
