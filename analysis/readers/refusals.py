@@ -39,6 +39,8 @@ def what_it_is(seen: Peek) -> str | None:
         return "a binary file of no known log format"
     if seen.damage:
         return f"a {seen.damage}"
+    if seen.kind == "zip" and any(name.endswith("/data.pkl") for name in seen.members):
+        return "a torch file without rollouts: weights, or the state of an optimizer"
     if seen.kind == "zip" and seen.encrypted:
         return "a password-protected zip file: unpack it first"
     keys = seen.key_sets[0] if seen.key_sets else set()

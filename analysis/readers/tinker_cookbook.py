@@ -1,15 +1,21 @@
-"""tinker-cookbook's `iteration_NNNNNN/*_rollout_summaries.jsonl` (no text) and benchmark `trajectories.jsonl`, at 9dfcc3a."""
+"""tinker-cookbook's `iteration_NNNNNN/*_rollout_summaries.jsonl` (no text) and benchmark `trajectories.jsonl`, at 9dfcc3a.
+
+Summaries hold every rollout but no text; `*_logtree.json` holds the texts of the few groups that were logged. Beside summaries it is
+therefore passed over; on its own it is read (tinker_logtree.py).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from analysis.readers.base import Match
 from analysis.readers.normal_form import Rollout, Turn, integer, number, reward_of, turns_from_messages
 from analysis.readers.peek import Peek, match_keys
 from analysis.readers.record_reader import File, RecordReader
+from analysis.readers.tinker_logtree import attempts
 
 
 class TinkerCookbook(RecordReader):
@@ -24,13 +30,40 @@ class TinkerCookbook(RecordReader):
         """Summaries first."""
         if seen.kind != "json":
             return None
+        if any("root" in record and {"title", "started_at"} <= set(record) for record in seen.records):
+            return Match(0.8, "a logtree of titled sections", "logtree")
         summary = ["group_idx", "schema_version", "steps", "traj_idx"]
         return match_keys(seen, summary, version="rollout summaries") or match_keys(
             seen, ["benchmark", "example_id", "reward", "turns"], version="benchmark trajectories"
         )
 
+    def select(self, files: list[Path]) -> tuple[list[Path], dict[Path, str]]:
+        """Logtrees repeat some of the rollouts of the summaries beside them."""
+        with_summaries = {path.parent for path in files if not _is_logtree(path)}
+        passed = {
+            path: "texts of some of the rollouts in the summaries beside it; point at this file to read them"
+            for path in files
+            if _is_logtree(path) and path.parent in with_summaries
+        }
+        return [path for path in files if path not in passed], passed
+
     def rollouts(self, record: dict[str, Any], file: File) -> Iterator[Rollout]:
         """One trajectory per row, one turn per step."""
+        if "root" in record:
+            self.say(file.notes, "a logtree holds the groups that were logged, not the whole batch")
+            made = list(attempts(record))
+            if not made:
+                raise ValueError("no section 'Prompt' with 'Policy Response' and 'Reward' in the tree")
+            for index, attempt in enumerate(made):
+                yield Rollout(
+                    turns_from_messages(attempt["completion"], prompt=attempt["prompt"]),
+                    reward=reward_of(attempt["reward"]),
+                    reward_source="Reward table",
+                    group=f"{file.path.parent.name}/{attempt['group']}" if file.step is None else str(attempt["group"]),
+                    group_source="group section",
+                    trajectory=f"{file.path}:{index}",
+                )
+            return
         if "turns" in record:
             yield Rollout(
                 turns_from_messages(record["turns"]),
@@ -75,3 +108,7 @@ class TinkerCookbook(RecordReader):
                 "model_version": str(record["sampling_client_step"]) if "sampling_client_step" in record else None,
             },
         )
+
+
+def _is_logtree(path: Path) -> bool:
+    return path.name.endswith("_logtree.json")

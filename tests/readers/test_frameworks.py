@@ -351,3 +351,60 @@ def test_areal_text_files_of_older_versions(tmp_path):
     first = rows_of(source)[0]
     assert (first["prompt_text"], first["thinking_text"], first["answer_text"]) == ("question 12\nidx", "hm 1", "12")
     assert (first["step"], first["group_id"], first["source_line"]) == (0, "12", 1)
+
+
+def test_tinker_logtrees_are_read_on_their_own(tmp_path, layouts):
+    """Sections as tinker-cookbook's logtree nests them: a header, then a body."""
+
+    def section(title, *body):
+        return {
+            "tag": "section", "attrs": {},
+            "children": [{"tag": "h3", "attrs": {}, "children": [title]}, {"tag": "div", "attrs": {}, "children": list(body)}],
+        }  # fmt: skip
+
+    def conversation(*messages):
+        data = {"type": "conversation", "messages": [{"role": role, "content": content} for role, content in messages]}
+        return {"tag": "div", "attrs": {}, "children": [], "data": data}
+
+    def row(name, value):
+        return {
+            "tag": "tr",
+            "attrs": {},
+            "children": [{"tag": "td", "attrs": {}, "children": [cell]} for cell in (name, value)],
+        }
+
+    def attempt(question, answer, reward):
+        thought = [{"type": "thinking", "thinking": f"about {question}"}, {"type": "text", "text": answer}]
+        table = {"tag": "table", "attrs": {}, "children": [row("correct", "True"), row("reward", reward)]}
+        return [
+            section("Prompt", conversation(("user", question))),
+            section("Policy Response", conversation(("assistant", thought))),
+            section("Reward", table),
+        ]
+
+    groups = [
+        section("Group Rollout", *attempt(f"q{group} &lt;", "a", "1.000"), *attempt(f"q{group} &lt;", "b", "-0.100"))
+        for group in range(2)
+    ]
+    tree = {
+        "title": "Train",
+        "started_at": "2026-01-01",
+        "path": None,
+        "root": {"tag": "body", "attrs": {}, "children": groups},
+    }
+    path = tmp_path / "iteration_000004" / "train_logtree.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(tree))
+    (source,) = discover([tmp_path])
+    assert (source.format, source.format_version) == ("tinker_cookbook", "logtree")
+    assert counts(source) == (4, 1, 2, 4, 0.45, 0, 0)
+    assert [(r["step"], r["group_id"], r["thinking_text"][:8], r["answer_text"], r["return_"]) for r in rows_of(source)][:2] == [
+        (4, "0", "about q0", "a", 1.0), (4, "0", "about q0", "b", -0.1),
+    ]  # fmt: skip
+    # beside summaries it is passed over
+    summaries = next((layouts / "tinker_cookbook" / "healthy").rglob("train_rollout_summaries.jsonl"))
+    (path.parent / summaries.name).write_bytes(summaries.read_bytes())
+    passed = []
+    (source,) = discover([tmp_path], passed_over=passed)
+    assert [file.name for file in source.files] == [summaries.name]
+    assert "texts of some of the rollouts" in passed[0].why
