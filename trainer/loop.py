@@ -6,8 +6,6 @@ roll out, diagnose, filter, credit, update, log; step after step. What each verb
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedType, broadcast_object_list
+from accelerate.utils import broadcast_object_list
 
 from analysis.filters import FilterSetting
 from ragen_diag.config import TrainConfig
-from ragen_diag.config_checks import TRACKERS
-from ragen_diag.errors import MissingExtra, RunFolderError, UsageError
+from ragen_diag.errors import RunFolderError
 from ragen_diag.rollout_log import read_metrics, write_metrics, write_step
 from trainer import auto_filter, checkpoints, credit, early_stop, gradient_analysis, run_folder, thinking_gate
 from trainer.batch import make_batch
@@ -32,6 +27,7 @@ from trainer.diagnostics import first_turn_scores, point_estimates
 from trainer.filtering import filter_setting
 from trainer.losses import truncated_importance
 from trainer.metrics import Row, advantage_metrics, rollout_metrics
+from trainer.processes import make_accelerator, refuse_silent_single_process
 from trainer.progress import RunProgress
 from trainer.rollout import validation_env
 from trainer.sampling import SamplingSettings
@@ -39,8 +35,6 @@ from trainer.setup import build_agent, set_threads, validation_setup
 from trainer.trajectory import LogContext, Trajectory, log_rows
 from trainer.update import Scored, Updater
 from trainer.validation import EvalResult, result_of
-
-SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +61,7 @@ class TrainResult:
 def train(config: TrainConfig, run_dir: Path, *, resume: bool = False, progress: bool = True) -> TrainResult:
     """Train, logging everything under `run_dir`. Raises ConfigError, RunFolderError or ModelError before anything is written."""
     began = time.monotonic()
-    _refuse_silent_single_process()
+    refuse_silent_single_process()
     with run_folder.claim(run_dir, resume=resume):
         if resume:
             run_folder.check_same(config, run_folder.load_recorded_config(run_dir))
@@ -94,14 +88,7 @@ class Trainer:
         self.filter = filter_setting(config.filter)
         set_threads(config.runtime)
         self.agent = build_agent(config, for_training=True)
-        self.accelerator = _accelerator(config, run_dir)
-        if config.rollout.backend == "vllm" and self.accelerator.num_processes > 1:
-            raise UsageError("rollout.backend=vllm runs inside one training process; start a single one")
-        if self.accelerator.distributed_type in SHARDED:
-            raise UsageError(
-                f"{self.accelerator.distributed_type.value} shards the weights, and rollouts need them whole in every process. "
-                "Launch without it (data parallel), and train adapters (model.tuning=lora) where memory is short."
-            )
+        self.accelerator = make_accelerator(config, run_dir)
         self.collector = Collector(config, run_dir, self.agent, self.accelerator)
         self.settings = self.collector.settings
         self.updater = Updater(
@@ -326,35 +313,3 @@ class Trainer:
                 keep=self.config.runtime.keep_checkpoints,
             )  # fmt: skip
         self.accelerator.wait_for_everyone()
-
-
-def _accelerator(config: TrainConfig, run_dir: Path) -> Accelerator:
-    trackers = [] if config.runtime.tracker == "none" else config.runtime.tracker.split(",")
-    for tracker in trackers:  # Accelerate drops what is not installed without a word
-        if importlib.util.find_spec(TRACKERS[tracker]) is None:
-            raise MissingExtra(
-                f"runtime.tracker={tracker} needs the package {TRACKERS[tracker]}. "
-                f"Install it with `pip install {TRACKERS[tracker]}`, or choose another tracker, or none."
-            )
-    AcceleratorState._reset_state()  # a second run in one process may want another precision
-    return Accelerator(
-        cpu=config.runtime.device == "cpu",
-        mixed_precision=config.runtime.precision,
-        log_with=trackers or None,  # type: ignore[arg-type]
-        project_dir=str(run_dir / "tracker") if trackers else None,
-    )
-
-
-def _refuse_silent_single_process() -> None:
-    """Raise UsageError where `accelerate launch --cpu --num_processes N` started one process that would train alone.
-
-    Nothing in the environment tells N, so the launcher's command line is read where the system shows it (Linux).
-    """
-    launcher = Path(f"/proc/{os.getppid()}/cmdline")
-    words = launcher.read_bytes().decode(errors="replace").split("\0") if launcher.exists() else []
-    asked = [words[i + 1] for i, word in enumerate(words[:-1]) if word in ("--num_processes", "--num-processes")]
-    if asked and asked[0].isdigit() and int(asked[0]) > int(os.environ.get("WORLD_SIZE", "1")):
-        raise UsageError(
-            f"{asked[0]} processes were asked for, but `accelerate launch --cpu` started one. "
-            f"Use: ACCELERATE_USE_CPU=true torchrun --nproc_per_node {asked[0]} -m ragen_diag train ..."
-        )

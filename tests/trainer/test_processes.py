@@ -9,10 +9,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from accelerate.utils import DistributedType
 
 from ragen_diag.config import to_dict
+from ragen_diag.errors import UsageError
 from ragen_diag.rollout_log import read_metrics, step_files
+from trainer import processes
 from trainer.loop import train
+from trainer.processes import processes_asked_for
 
 RUNNER = """
 import sys
@@ -66,6 +70,32 @@ def test_two_processes_train_like_one_and_resume(small, tmp_path):
     for (_, _, mine), (_, _, theirs) in zip(step_files(tmp_path / "one"), step_files(tmp_path / "two"), strict=True):
         columns = ["trajectory_id", "turn", "response_text", "return_"]
         assert pq.read_table(mine, columns=columns).equals(pq.read_table(theirs, columns=columns))
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python -m accelerate.commands.launch --cpu --num_processes 2 x.py", 2),
+        ("/usr/bin/accelerate launch --num_processes=4 x.py", 4),
+        ("accelerate launch --num-processes 3 x.py", 3),
+        ("accelerate launch x.py", None),
+        ("python other.py --num_processes 2", None),
+        ("", None),
+    ],
+)
+def test_what_the_launcher_was_asked_for(command, expected):
+    assert processes_asked_for(command.replace(" ", "\0")) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [("distributed_type", DistributedType.FSDP, "shards the weights"), ("num_processes", 2, "start a single one")],
+)
+def test_launches_that_cannot_be_served(small, tmp_path, monkeypatch, name, value, message):
+    config = small("rollout.backend=vllm", "model.tuning=lora")
+    monkeypatch.setattr(processes.Accelerator, name, value)
+    with pytest.raises(UsageError, match=message):
+        processes.make_accelerator(config, tmp_path)
 
 
 @pytest.mark.distributed
