@@ -7,13 +7,13 @@ recognised prompts earlier in the same run, by exact copies across prompts, whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from analysis.detectors.registry import detector
-from analysis.detectors.template_words import TEMPLATE_FAIL, judge_words, lost_after, regime_of
+from analysis.detectors.template_words import TEMPLATE_FAIL, judge_words, lost_after, regime_of, words_depend
 from analysis.detectors.windows import ids, recent_rollouts
 from analysis.measures import Measures
 from analysis.regimes import MI_LOW, Regime, RegimePath, last_window
@@ -154,6 +154,9 @@ def template_collapse(run: RunData, measures: Measures) -> Finding:
     path = measures.regime
     by_path = _judge_path(path, limit) if path is not None and path.points else None
     by_copies = _judge_copies(run, found, last, limit, regime_of(measures.whole_run)) if found is not None else None
+    if by_copies is not None and by_copies.status == Status.FAIL and words_depend(measures.whole_run):
+        claim = f"a template with a slot: {by_copies.claim}; yet the words tell the prompts apart"
+        by_copies = replace(by_copies, status=Status.WARN, claim=claim)
     if by_path is not None and by_path.status != Status.INCONCLUSIVE:
         if by_copies is not None and by_copies.status == Status.FAIL and by_path.status == Status.PASS:
             claim = f"contradictory: {by_path.claim}; but {by_copies.claim}"
@@ -161,7 +164,7 @@ def template_collapse(run: RunData, measures: Measures) -> Finding:
                 "TC01", Status.INCONCLUSIVE, claim, by_path.evidence | by_copies.evidence, limit, by_path.steps
             )
         return by_path
-    if by_copies is not None and by_copies.status == Status.FAIL:
+    if by_copies is not None and by_copies.status in (Status.FAIL, Status.WARN):
         return by_copies
     steps = last["step"].dropna()
     by_words = judge_words(

@@ -65,6 +65,12 @@ def judge_words(
     )
 
 
+def words_depend(estimates: Mapping[str, Estimate]) -> bool:
+    """The words alone show a dependence clear of RAGEN-2's collapse zone (a lower bound, so it cannot be too high)."""
+    found = estimates.get("text_normalised_mi")
+    return found is not None and found.value is not None and found.ci95 is not None and found.ci95[0] > MI_LOW
+
+
 def lost_after(path: RegimePath) -> int:
     """First step after the last one that was clearly input-driven; the first step when none was."""
     onset = path.points[0].step

@@ -21,6 +21,11 @@ def test_reasoning_about_its_prompt_is_healthy(kind, tmp_path):
     assert (run.verdict, finding.status) == (Verdict.HEALTHY, Status.PASS)
 
 
+def test_a_long_template_with_a_slot_for_the_prompt_is_no_collapse(tmp_path):
+    run, finding = diagnose("a long template with a slot", tmp_path)
+    assert run.verdict in (Verdict.HEALTHY, Verdict.WATCH) and finding.status in (Status.PASS, Status.WARN)
+
+
 def test_reworded_templates_are_found_with_the_step_they_began(tmp_path):
     run, finding = diagnose("templates from the middle on", tmp_path)
     assert (run.verdict, run.regime, finding.status) == (Verdict.COLLAPSED, "template_collapse", Status.FAIL)

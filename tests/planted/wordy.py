@@ -24,6 +24,10 @@ ENDINGS = (
     "this should work.",
     "that is my choice.",
 )
+BOILERPLATE = (
+    "We are solving a grid navigation task. The agent must act in as few moves as possible. It is important to avoid leaving "
+    "the board. Every step costs something."
+)
 COLOURS = ("red", "blue", "green", "amber", "violet", "white", "black", "teal")
 THINGS = ("box", "cup", "key", "lamp", "door", "crate", "ball", "book")
 WAYS = ("left", "right", "up", "down")
@@ -35,6 +39,7 @@ KINDS: dict[str, Shares] = {
     "half of it templates": lambda done: 0.5,
     "templates from the middle on": lambda done: min(1.0, max(0.0, (done - 0.4) / 0.2)),
     "templates from the start": lambda done: 1.0,
+    "a long template with a slot": lambda done: 0.0,
 }
 
 
@@ -43,12 +48,12 @@ def write_dump(kind: str, seed: int, folder: Path, *, steps: int = 30, prompts: 
     rng = random.Random(f"{kind} {seed}")
     folder.mkdir(parents=True)
     for step in range(1, steps + 1):
-        rows = [row for _ in range(prompts) for row in _group(rng, KINDS[kind](step / steps), rollouts, step)]
+        rows = [row for _ in range(prompts) for row in _group(rng, kind, KINDS[kind](step / steps), rollouts, step)]
         (folder / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return folder
 
 
-def _group(rng: random.Random, share: float, rollouts: int, step: int) -> list[dict[str, object]]:
+def _group(rng: random.Random, kind: str, share: float, rollouts: int, step: int) -> list[dict[str, object]]:
     column, row, way = rng.randint(0, 9), rng.randint(0, 9), rng.choice(WAYS)
     colour, thing = rng.choice(COLOURS), rng.choice(THINGS)
     prompt = f"You are at ({column}, {row}). The {colour} {thing} lies to the {way}. What do you do?"
@@ -60,6 +65,8 @@ def _group(rng: random.Random, share: float, rollouts: int, step: int) -> list[d
     for _ in range(rollouts):
         first, second = rng.sample(FILLERS if rng.random() < share else facts, 2)
         thinking = f"{rng.choice(OPENINGS)} {first} and {second}; {rng.choice(FILLERS)}, {rng.choice(ENDINGS)}"
+        if kind == "a long template with a slot":
+            thinking = f"{BOILERPLATE} {rng.choice(OPENINGS)} the {thing} lies to the {way} so I go {way}."
         right = rng.random() < 0.5
         answer = way if right else rng.choice([other for other in WAYS if other != way])
         output = f"<think>{thinking}</think><answer>{answer}</answer>"
