@@ -11,6 +11,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 
 from envs.code_grading import Case, code_of, count_passed
+from envs.human_eval_problems import human_eval_rows
 from envs.sandbox import Isolation
 from envs.task_files import check_split, read_rows, split_of
 from envs.text_env import Outcome, TextEnv
@@ -53,7 +54,8 @@ class DeepCoderEnv(TextEnv):
 
     ## Arguments
     - `split`: `train` or `validation`.
-    - `path`: JSON, JSON lines or Parquet in DeepCoder's or LiveCodeBench's fields (`problem` or `question_content`,
+    - `source`: `own` (25 problems), or `human_eval` (154 of HumanEval's 164 problems, from its package; extra `human-eval`).
+    - `path`: instead, JSON, JSON lines or Parquet in DeepCoder's or LiveCodeBench's fields (`problem` or `question_content`,
       `tests` or `public_test_cases`, `starter_code`).
     - `timeout_s`: seconds of processor time for each test (3); five times as much in wall time for all of them.
     - `isolation`: `bubblewrap`, or `rlimits`, which is weaker: files and network stay open.
@@ -66,13 +68,14 @@ class DeepCoderEnv(TextEnv):
     name = "deepcoder"
     summary = "write Python that passes hidden tests, in a sandbox"
     held_out: ClassVar = {"split": "validation"}
-    variants: ClassVar = {"validation": {"split": "validation"}}
-    data = "25 own problems, or DeepCoder/LiveCodeBench files; needs bubblewrap"
+    variants: ClassVar = {"validation": {"split": "validation"}, "human_eval": {"source": "human_eval"}}
+    data = "25 own problems, HumanEval (extra human-eval), or DeepCoder/LiveCodeBench files; needs bubblewrap"
     max_actions = 1
 
     def __init__(
         self,
         split: str = "train",
+        source: str = "own",
         path: str | None = None,
         timeout_s: float = 3.0,
         isolation: Isolation = "bubblewrap",
@@ -84,9 +87,11 @@ class DeepCoderEnv(TextEnv):
             raise ValueError(f"isolation is {isolation!r}; it is one of {', '.join(get_args(Isolation))}")
         if timeout_s <= 0:
             raise ValueError(f"timeout_s is {timeout_s}; it is above 0 seconds")
+        if source not in SOURCES:
+            raise ValueError(f"source is {source!r}; it is one of {', '.join(SOURCES)}")
         super().__init__(render_mode=render_mode)
         self.split, self.timeout_s, self.isolation = split, timeout_s, isolation
-        problems = _own_problems() if path is None else _read_problems(path)
+        problems = SOURCES[source]() if path is None else _read_problems(path)
         self._problems = [problem for problem in problems if split_of(problem.question) == split]
         if not self._problems:
             raise ValueError(f"{path}: no problem belongs to split {split!r}")
@@ -134,6 +139,14 @@ def _own_problems() -> tuple[Problem, ...]:
         cases = [Case(t["expected"], row["entry"], tuple(t.get("args", ())), t.get("stdin", "")) for t in row["tests"]]
         problems.append(Problem(row["question"], row["starter"], tuple(cases), row["solution"]))
     return tuple(problems)
+
+
+@lru_cache(maxsize=1)
+def _human_eval() -> tuple[Problem, ...]:
+    return tuple(Problem(prompt, "", cases, solution) for prompt, solution, cases in human_eval_rows())
+
+
+SOURCES = {"own": _own_problems, "human_eval": _human_eval}
 
 
 @lru_cache(maxsize=4)

@@ -82,7 +82,8 @@ class Task:
     def _nearest(self, room: Room, *, avoid: str | None) -> Thing:
         """A thing to take next: the one in hand, else one that is not where it belongs."""
         things = [thing for thing in room.things.values() if thing.kind == self.thing]
-        free = [thing for thing in things if thing.where != avoid or not self._ready(thing)]
+        elsewhere = room.receptacles.keys() - {avoid}
+        free = [thing for thing in things if thing.where in (None, *elsewhere) or not self._ready(thing)]
         return min(free, key=lambda thing: (thing.where is not None, thing.name))
 
 

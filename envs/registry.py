@@ -45,10 +45,12 @@ BUILTIN = {
     "lean": "envs.lean:LeanEnv",
     "metamathqa": "envs.metamathqa:MetaMathQAEnv",
     "minigrid": "envs.minigrid_text:MiniGridEnv",
+    "reasoning_gym": "envs.reasoning_gym_tasks:ReasoningGymEnv",
     "rubiks_2x2": "envs.rubiks_2x2:Rubiks2x2Env",
     "search_qa": "envs.search_qa:SearchQAEnv",
     "sokoban": "envs.sokoban:SokobanEnv",
     "sudoku": "envs.sudoku:SudokuEnv",
+    "textarena": "envs.textarena_games:TextArenaEnv",
     "webshop": "envs.webshop:WebShopEnv",
 }
 
@@ -87,6 +89,8 @@ def _class_of(name_or_class: str) -> tuple[type[TextEnv], Mapping[str, Any]]:
     known = _entry_points_by_name()
     if base in known:
         cls = _load(known[base], asked_for=name_or_class)
+        if rest and rest not in cls.variants and cls.open_variant:
+            return cls, {cls.open_variant: rest}
         if rest and rest not in cls.variants:
             hint = _hint(rest, cls.variants, prefix=base + ":")
             raise UnknownEnv(f"environment {base!r} has no variant {rest!r}{hint}")

@@ -77,6 +77,8 @@ class TextEnv(gymnasium.Env[str, str]):
     """One line for `ragen-diag envs list`."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Variant name -> constructor arguments."""
+    open_variant: ClassVar[str | None] = None
+    """Constructor argument that any other variant name goes to: a door to another package's tasks."""
     held_out: ClassVar[Mapping[str, Any]] = {}
     """Constructor arguments that select tasks which training never sees; empty where seeds alone keep them apart."""
     extra: ClassVar[str | None] = None

@@ -4,12 +4,12 @@ import pytest
 
 from envs.audit import audit
 from envs.registry import Outcome, TextEnv, make
-from tests.envs.test_contract import NAMES, made
+from tests.envs.test_contract import NAMES, solvable
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_environment_pays_only_for_solutions(name):
-    failures = [attempt for attempt in audit(made(name), n_seeds=3) if not attempt.passed]
+    failures = [attempt for attempt in audit(solvable(name), n_seeds=3) if not attempt.passed]
     assert not failures
 
 

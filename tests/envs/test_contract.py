@@ -161,6 +161,14 @@ def test_names_match_in_any_case(name):
     assert upper.step(f" {upper.action_names[0].upper()} ") == lower.step(lower.action_names[0].lower())
 
 
+def solvable(name: str) -> TextEnv:
+    """`made`, without the games of another package that come without a solver."""
+    env = made(name)
+    if type(env).solve is TextEnv.solve:
+        pytest.skip("no solver")
+    return env
+
+
 def follow_plans(env: TextEnv) -> dict:
     """Play solve()'s plan, and a new one when noise broke it; the last info. Ends when no plan is left."""
     plan, info = env.solve() or [], {"success": False}
@@ -176,7 +184,7 @@ def follow_plans(env: TextEnv) -> dict:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_solution_earns_success(name):
-    env, solved = made(name), 0
+    env, solved = solvable(name), 0
     for seed in range(123, 129):
         env.reset(seed=seed, options={"rollout_seed": 0})
         solved += follow_plans(env)["success"]
@@ -186,7 +194,7 @@ def test_solution_earns_success(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_changes_after_the_end(name):
-    env = made(name)
+    env = solvable(name)
     with pytest.raises(ResetNeeded):
         env.step("x")
     ended = False

