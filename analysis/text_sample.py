@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from analysis.run_data import TextRow
+from analysis.token_words import with_ids_as_words
 
 MAX_TOTAL_CHARS = 48_000_000
 MAX_ROWS_PER_STEP = 512
@@ -41,7 +42,7 @@ class TextSampler:
 
     def add(self, table: pa.Table) -> None:
         """Take the first-turn rows of one table."""
-        for row in table.select(_COLUMNS).to_pylist():
+        for row in with_ids_as_words(table).select(_COLUMNS).to_pylist():
             if row["turn"] != 0:
                 continue
             self._seen_rows += 1

@@ -10,6 +10,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.token_words import with_ids_as_words
+
 # Markers that only an environment or a chat template writes: a response that holds one ran on into the next turn.
 ENV_TEXT = re.compile(
     r"<\|im_start\|>|<\|start_header_id\|>|<\|(?:user|system|observation)\|>|(?:^|\n)Turn \d+:\nState:\n"
@@ -65,7 +67,7 @@ def turn_features(table: pa.Table) -> pd.DataFrame:
         "entropy_sum": entropy_sum,
         "entropy_n": entropy_n,
         "response_hash": _hashes(responses),
-        "thinking_hash": _hashes(thinking.to_pylist()),
+        "thinking_hash": _hashes(pc.utf8_trim_whitespace(with_ids_as_words(table).column("thinking_text")).to_pylist()),
         "top_token_share": np.array([_top_token_share(text) for text in responses]),
         "has_env_text": np.array([_has_env_text(text) for text in responses]),
         "max_response_tokens": _floats(table.column("max_response_tokens")),

@@ -254,7 +254,10 @@ def _judge_copies(run: RunData, found: Copies, last: pd.DataFrame, limit: dict[s
             if found.dependence < DEPENDENCE_LOW
             else "sentence by sentence"
         )
-        claim = f"{counted}, {how} (dependence {found.dependence:.2f}, median {found.copied_chars:.0f} characters)"
+        length = (
+            f", median {found.copied_chars:.0f} characters" if found.copied_chars > 0 else ""
+        )  # token ids have none
+        claim = f"{counted}, {how} (dependence {found.dependence:.2f}{length})"
         evidence["regime"] = regime
         return Finding(
             "TC01", Status.FAIL, claim, evidence, limit, None if where is None else (onset or where[0], where[1]), ids(shown),

@@ -14,7 +14,9 @@ class OpenInstruct(RecordReader):
 
     name = "open_instruct"
     needs = frozenset({"prompt_tokens", "response_tokens", "prompt_idx"})
-    assumes = ("token ids only: checks that need text (thinking, templates, formats) are off",)
+    assumes = (
+        "token ids only: the whole response stands in for the thinking, ids are compared as words, checks of formats are off",
+    )
 
     def rollouts(self, record: dict[str, Any], file: File) -> Iterator[Rollout]:
         """One trajectory per row; prompts are compared by their tokens."""
