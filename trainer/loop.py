@@ -253,8 +253,12 @@ class Trainer:
         return Scored(batch, assigned, values_BT, ref_logp_BT, gap)
 
     def _samples_with_other_numerics(self) -> bool:
-        """Whether the same weights give the sampler other log-probs than the update: other kernels, or mixed precision."""
-        return self.config.rollout.backend != "transformers" or self.config.runtime.precision != "no"
+        """Whether the same weights give the sampler other log-probs than the update: other kernels, or mixed precision.
+
+        A log's log-probs are those of other weights, and stay.
+        """
+        config = self.config
+        return not config.offline.log and (config.rollout.backend != "transformers" or config.runtime.precision != "no")
 
     def _validate(self, shown: RunProgress) -> Row:
         """Play the held-out seeds and log them as split `val`."""

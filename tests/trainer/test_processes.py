@@ -55,8 +55,17 @@ def torchrun():
 
 
 @pytest.mark.distributed
-def test_two_processes_train_like_one_and_resume(small, tmp_path):
-    sizes = ["rollout.groups=3", "optim.mini_batch=6", "diagnostics.every=1", "runtime.checkpoint_every=1"]
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["diagnostics.every=1"],
+        ["filter=auto", "filter.auto_every=1", "diagnostics.gradient_every=1", "replay.groups=1", "replay.capacity=8"],
+        ["optim.mini_batch=5"],  # the last mini-batch has one sample, and one process no share of it
+    ],
+    ids=["diagnosed", "auto-and-replay", "uneven"],
+)
+def test_two_processes_train_like_one_and_resume(small, tmp_path, extra):
+    sizes = ["rollout.groups=3", "optim.mini_batch=6", "runtime.checkpoint_every=1", *extra]
     one = small("steps=2", *sizes)
     train(one, tmp_path / "one", progress=False)
     for steps, arguments in ((1, []), (2, ["resume"])):
