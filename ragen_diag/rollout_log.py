@@ -230,4 +230,4 @@ def read_metrics(run_dir: Path) -> list[dict[str, float | int | None]]:
 
 def is_run(path: Path) -> bool:
     """Whether a folder is a native run."""
-    return (path / RUN_FILE).is_file() or any((path / ROLLOUTS_DIR).glob("step-*.parquet"))
+    return (path / RUN_FILE).is_file() or bool(step_files(path))

@@ -14,7 +14,7 @@ from analysis.readers.base import LogSource, Match, Notes, ReadOptions
 from analysis.readers.metrics_tables import Points, best_state_files, say
 from analysis.readers.registry import metrics_readers
 from ragen_diag.errors import BadLog
-from ragen_diag.rollout_log import RUN_FILE, BadRecord, read_metrics, read_steps, step_files
+from ragen_diag.rollout_log import ROLLOUTS_DIR, RUN_FILE, BadRecord, read_metrics, read_steps, step_files
 
 MAX_BAD_SHARE = 0.2
 """A log with a larger share of unreadable records is refused (BadLog)."""
@@ -65,6 +65,8 @@ class NativeSource(LogSource):
     """A run folder of ragen-diag itself."""
 
     metrics_files: list[tuple[str, Path]] = field(default_factory=list)
+    passed_over: list[BadRecord] = field(default_factory=list)
+    """Parquet files among the rollouts that are no step files."""
 
     @classmethod
     def at(cls, path: Path, name: str) -> NativeSource:
@@ -80,9 +82,15 @@ class NativeSource(LogSource):
         why = (
             f"{RUN_FILE} and step files of a ragen-diag run" if config is not None else "step files of a ragen-diag run"
         )
-        return cls(
+        source = cls(
             name, path, kind, "ragen_diag", None, why, files, config=config if isinstance(config, dict) else None
         )
+        named_otherwise = sorted(set((path / ROLLOUTS_DIR).glob("*.parquet")) - set(files))
+        source.passed_over = [
+            BadRecord(str(file), None, "not named like a step file, step-000001.parquet or step-000001.val.parquet")
+            for file in named_otherwise
+        ]
+        return source
 
     def tables(self) -> Iterator[pa.Table]:
         """Stream step files in step order; a torn file is one bad record."""
@@ -91,7 +99,7 @@ class NativeSource(LogSource):
         for batch in read_steps(self.path, bad=bad):
             n_rows += batch.num_rows
             yield pa.Table.from_batches([batch])
-        self.notes.skipped, self.notes.n_bad_rows = bad, len(bad)
+        self.notes.skipped, self.notes.n_bad_rows = bad + self.passed_over, len(bad)
         _refuse_if_too_bad(self.notes, n_rows, self.path)
 
     def series(self) -> dict[str, Points]:
