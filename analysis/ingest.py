@@ -50,13 +50,22 @@ class RolloutFold:
         """Take one table of turns."""
         if table.num_rows == 0:
             return
-        self._parts.append(_fold(turn_features(table)))
+        # A log measures few of the columns; the others are nan and come back in `_assemble`.
+        self._parts.append(_fold(turn_features(table)).dropna(axis="columns", how="all"))
         self._components.append(_reward_components(table))
         self._sampler.add(table)
 
-    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """(rollouts, reward components) so far: one row per trajectory, with the bookkeeping columns `_BOOKKEEPING`."""
-        return _assemble(self._parts, self._components)
+    def frames(self, *, release: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """(rollouts, reward components) so far: one row per trajectory, with the bookkeeping columns `_BOOKKEEPING`.
+
+        release: nothing will be added any more; give the parts up while they are put together.
+        """
+        parts, components = self._parts, self._components
+        if release:
+            self._parts, self._components = [], []
+        else:
+            parts, components = list(parts), list(components)
+        return _assemble(parts, components)
 
     def run(self, name: str, rollouts: pd.DataFrame, reward_components: pd.DataFrame, **fields: Any) -> RunData:
         """The run these `frames` describe."""
@@ -76,7 +85,8 @@ def ingest(source: LogSource) -> tuple[RunData, InputSummary]:
     if source.kind == "rollouts":
         for table in source.tables():
             fold.add(table)
-    rollouts, reward_components = fold.frames()
+        pa.default_memory_pool().release_unused()
+    rollouts, reward_components = fold.frames(release=True)
     run = fold.run(
         source.name,
         rollouts,
@@ -100,12 +110,15 @@ def _fold(turns: pd.DataFrame) -> pd.DataFrame:
 
 
 def _assemble(parts: list[pd.DataFrame], components: list[pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Put the parts together and empty both lists: for a long run each copy counts."""
     if not parts:
         empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in ROLLOUT_COLUMNS.items()})
         for name in _BOOKKEEPING:
             empty[name] = pd.Series(dtype="object")
         return empty, pd.DataFrame()
     rollouts = pd.concat(parts, ignore_index=True)
+    parts.clear()
+    rollouts = rollouts.reindex(columns=["trajectory_id", *_FIRST, *_SUM, *_MAX])
     if rollouts["trajectory_id"].duplicated().any():  # a trajectory's turns straddled two record batches
         rollouts = _fold(rollouts)
     rollouts["format_valid"] = rollouts["format_valid_sum"] / rollouts["format_valid_n"]
@@ -118,10 +131,13 @@ def _assemble(parts: list[pd.DataFrame], components: list[pd.DataFrame]) -> tupl
     groups = rollouts.groupby(["split", "step", "group_id"], sort=False, observed=True, dropna=False).ngroup()
     rollouts["group"] = np.where(rollouts["group_id"].isna(), -1, groups)
     kept = [*ROLLOUT_COLUMNS, *_BOOKKEEPING]
-    frame = rollouts[kept].astype({name: dtype for name, dtype in ROLLOUT_COLUMNS.items() if dtype != "category"})
+    rollouts = rollouts[kept]
+    frame = rollouts.astype({name: dtype for name, dtype in ROLLOUT_COLUMNS.items() if dtype != "category"})
     frame["split"] = frame["split"].astype("category")
     named = [part for part in components if len(part.columns)]
+    components.clear()
     reward_components = pd.concat(named) if named else pd.DataFrame(index=pd.Index([], name="trajectory_id"))
+    named.clear()
     reward_components = reward_components[~reward_components.index.duplicated()].reindex(frame["trajectory_id"])
     return frame, reward_components.reset_index(drop=True).set_axis(frame.index)
 
@@ -129,7 +145,7 @@ def _assemble(parts: list[pd.DataFrame], components: list[pd.DataFrame]) -> tupl
 def _reward_components(table: pa.Table) -> pd.DataFrame:
     """Wide frame (trajectory_id index) of the named score parts, from each trajectory's first row."""
     column = table.column("reward_components").combine_chunks()
-    ids = table.column("trajectory_id").to_pylist()
+    ids = table.column("trajectory_id").to_pandas()  # not a list: a Python string each would be the largest part
     if column.null_count == len(column):
         return pd.DataFrame(index=pd.Index(ids, name="trajectory_id"))
     records = [dict(entry) if entry is not None else {} for entry in column.to_pylist()]
