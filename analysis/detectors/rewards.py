@@ -81,6 +81,8 @@ def constant_score(run: RunData, measures: Measures, *, n_points: int = 3) -> Fi
     # Failing every task is the zero-signal checks' business; here it is one part of several that nobody ever earns.
     whole = ("reward_mean", "success_rate")
     never = {name: value for name, value in constant.items() if value <= 0 and name not in whole and len(parts) > 1}
+    if _format_kept(measures):  # a penalty that nobody incurs
+        never = {name: value for name, value in never.items() if value < 0 or not FORMAT_NAME.search(name)}
     for suspects, status, what, could in (
         (default, Status.FAIL, "a default after failed parsing, not a score", ("a part that is switched off",)),
         (
@@ -96,6 +98,11 @@ def constant_score(run: RunData, measures: Measures, *, n_points: int = 3) -> Fi
             claim = f"{named} at every one of {len(points)} points: {what}"
             return Finding("RW01", status, claim, evidence, limit, span(points), could_also_be=could, check_next=check)
     return Finding("RW01", Status.PASS, f"{len(long_enough)} scores vary over the run", evidence, limit)
+
+
+def _format_kept(measures: Measures) -> bool:
+    valid = finite(measures.series.get("format_valid_share"))
+    return len(valid) > 0 and float(valid.min()) >= 0.95
 
 
 def _rollouts_differ(name: str, run: RunData, measures: Measures) -> bool:
