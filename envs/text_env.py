@@ -132,7 +132,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self.noise_rng = np.random.default_rng(np.random.SeedSequence(entropy))
         self._over, self._success = False, False
         self._begin(seed)
-        return self.render(), {}
+        return self._observe(), {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """One action. Raises gymnasium's ResetNeeded before the first reset; after the end nothing changes any more."""
@@ -150,7 +150,7 @@ class TextEnv(gymnasium.Env[str, str]):
             "success": outcome.success,
             **outcome.extra,
         }
-        return self.render(), outcome.reward, outcome.terminated, False, info
+        return self._observe(), outcome.reward, outcome.terminated, False, info
 
     def _recognise(self, action: str) -> str | None:
         """The action meant by `action`, or None. Free-text environments take everything and judge in `_apply`."""
@@ -159,8 +159,8 @@ class TextEnv(gymnasium.Env[str, str]):
         wanted = action.strip().lower()
         return next((name for name in self.action_names if name.lower() == wanted), None)
 
-    def render(self) -> str:
-        """The current observation."""
+    def render(self) -> Any:
+        """The current observation; environments that can draw return an RGB array in render mode `rgb_array`."""
         return self._observe()
 
     def random_action(self, rng: np.random.Generator) -> str:

@@ -204,7 +204,7 @@ def test_nothing_changes_after_the_end(name):
         if ended := info["success"]:
             break
     assert ended
-    observation = env.render()
+    observation = env._observe()
     again, reward, terminated, _, after = env.step((env.action_names or ("x",))[0])
     assert (again, reward, terminated, after["success"]) == (observation, 0.0, True, True)
     assert not after["action_is_valid"]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from envs.registry import BadOption, make
+from envs.sokoban import COLOURS
 from envs.sokoban_rooms import Room, generate_room
 from tests.envs.oracle import BOARDS, replay
 
@@ -124,3 +125,17 @@ def test_room_that_cannot_exist_is_an_error_with_the_way_out():
 def test_bad_options_say_what_is_allowed(options, part):
     with pytest.raises(BadOption, match=part):
         make("sokoban", **options)
+
+
+def test_an_image_shows_what_the_text_says():
+    env = make("sokoban:visual")
+    observation, _ = env.reset(seed=124)
+    image = env.render()
+    assert (image.shape, image.dtype) == ((96, 96, 3), "uint8") and isinstance(observation, str)
+    colours = {tuple(pixel): symbol for pixel, symbol in zip(COLOURS, "#_O√XPS", strict=True)}
+    rows = [
+        "".join(colours[tuple(int(v) for v in image[r + 8, c + 3])] for c in range(0, 96, 16)) for r in range(0, 96, 16)
+    ]
+    assert "\n".join(rows) == observation
+    env.step("Up")
+    assert (env.render() != image).any()
