@@ -60,7 +60,8 @@ def test_hot_clean_cold_and_sliced():
     assert told(*heat, *cool, "examine egg 1")[-1] == "This is a cold egg 1."
     assert told(*heat, *clean, *cool, "examine egg 1")[-1] == "This is a cool and clean egg 1."
     slices = ("go to countertop 1", "take knife 1 from countertop 1", "slice egg 1 with knife 1", "examine egg 1")
-    assert told(*slices)[-2:] == ["You sliced the egg 1 with the knife 1.", "This is a sliced egg 1."]
+    assert told(*slices)[-2:] == ["You sliced the egg 1 with the knife 1.", NOTHING_HAPPENS]  # only what is held
+    assert told(*slices, "move knife 1 to countertop 1", *take[1:], "examine egg 1")[-1] == "This is a sliced egg 1."
     assert told("heat egg 1 with microwave 1") == [NOTHING_HAPPENS]
     assert told("go to desk 1", "use desklamp 1")[1:] == ["You turn on the desklamp 1."]
 
