@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from analysis.readers.base import LogSource
 from analysis.result import InputSummary
@@ -38,20 +39,25 @@ _BOOKKEEPING = ("run_id", "group_id", "n_rows")
 """Columns of the folded frame that RunData does not have."""
 
 
+_Columns = dict[str, pd.Series]
+
+
 class RolloutFold:
     """Rollout tables folded as they come, from a log that is read or a training that goes on (live.py)."""
 
     def __init__(self) -> None:
         self._sampler = TextSampler()
-        self._parts: list[pd.DataFrame] = []
+        self._parts: list[_Columns] = []
         self._components: list[pd.DataFrame] = []
 
     def add(self, table: pa.Table) -> None:
         """Take one table of turns."""
         if table.num_rows == 0:
             return
-        # A log measures few of the columns; the others are nan and come back in `_assemble`.
-        self._parts.append(_fold(turn_features(table)).dropna(axis="columns", how="all"))
+        # A log measures few of the columns; the others are nan and come back in `_assemble`. Columns are kept apart, for a
+        # frame's block of columns is freed only with its last one.
+        part = _fold(turn_features(table)).dropna(axis="columns", how="all")
+        self._parts.append({str(name): column.copy() for name, column in part.items()})
         self._components.append(_reward_components(table))
         self._sampler.add(table)
 
@@ -64,7 +70,7 @@ class RolloutFold:
         if release:
             self._parts, self._components = [], []
         else:
-            parts, components = list(parts), list(components)
+            parts, components = [dict(part) for part in parts], list(components)
         return _assemble(parts, components)
 
     def run(self, name: str, rollouts: pd.DataFrame, reward_components: pd.DataFrame, **fields: Any) -> RunData:
@@ -109,17 +115,16 @@ def _fold(turns: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(folded, axis=1).reset_index()
 
 
-def _assemble(parts: list[pd.DataFrame], components: list[pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _assemble(parts: list[_Columns], components: list[pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Put the parts together and empty both lists: for a long run each copy counts."""
     if not parts:
         empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in ROLLOUT_COLUMNS.items()})
         for name in _BOOKKEEPING:
             empty[name] = pd.Series(dtype="object")
         return empty, pd.DataFrame()
-    rollouts = pd.concat(parts, ignore_index=True)
-    parts.clear()
-    rollouts = rollouts.reindex(columns=["trajectory_id", *_FIRST, *_SUM, *_MAX])
-    if rollouts["trajectory_id"].duplicated().any():  # a trajectory's turns straddled two record batches
+    rollouts = _concat_by_column(parts, ["trajectory_id", *_FIRST, *_SUM, *_MAX])
+    ids = pa.array(rollouts["trajectory_id"])  # counted by Arrow, whose table of strings is given back
+    if pc.count_distinct(ids).as_py() < len(ids):  # a trajectory's turns straddled two record batches
         rollouts = _fold(rollouts)
     rollouts["format_valid"] = rollouts["format_valid_sum"] / rollouts["format_valid_n"]
     rollouts["action_valid"] = rollouts["action_valid_sum"] / rollouts["action_valid_n"]
@@ -138,8 +143,21 @@ def _assemble(parts: list[pd.DataFrame], components: list[pd.DataFrame]) -> tupl
     components.clear()
     reward_components = pd.concat(named) if named else pd.DataFrame(index=pd.Index([], name="trajectory_id"))
     named.clear()
-    reward_components = reward_components[~reward_components.index.duplicated()].reindex(frame["trajectory_id"])
+    if not reward_components.index.equals(pd.Index(frame["trajectory_id"])):
+        reward_components = reward_components[~reward_components.index.duplicated()].reindex(frame["trajectory_id"])
     return frame, reward_components.reset_index(drop=True).set_axis(frame.index)
+
+
+def _concat_by_column(parts: list[_Columns], names: list[str]) -> pd.DataFrame:
+    """`pd.concat` that never holds two copies of a column's rows: one column is put together, and dropped from the parts, at a time."""
+    columns = {}
+    indexed = [(part, part["trajectory_id"].index) for part in parts]
+    for name in names:
+        # A part that lacks a column has a column of missing values instead.
+        found = [part.pop(name) if name in part else pd.Series(np.nan, index=index) for part, index in indexed]
+        columns[name] = pd.concat(found, ignore_index=True)
+    parts.clear()
+    return pd.DataFrame(columns, copy=False)
 
 
 def _reward_components(table: pa.Table) -> pd.DataFrame:

@@ -54,7 +54,7 @@ def evaluate(task: tuple[str, int]) -> Outcome:
     measures = Measures.of(planted.run, per_step=per_step, scorer="policy" if per_step else None)
     findings = run_detectors(planted.run, measures, strict=True)
     severity = {finding.code: SEVERITY[finding.status] for finding in findings}
-    stop, stopped = stop_rule(measures.series["reward_std_in_group"])
+    stop, stopped = stop_rule(measures.series.get("reward_std_in_group"))
     baseline = {
         "entropy only": relative_drop(measures.series.get("entropy_nats")),
         "stop rule": stop,
@@ -76,8 +76,10 @@ def relative_drop(series: pd.Series | None) -> float:
     return 1 - float(np.median(values[-10:])) / max(float(np.median(values[:10])), 1e-9)
 
 
-def stop_rule(std: pd.Series) -> tuple[float, int | None]:
+def stop_rule(std: pd.Series | None) -> tuple[float, int | None]:
     """RAGEN-2's reward_variance_collapse: ten steps in a row under 10 % of the first ten's mean. (score, step it fires)."""
+    if std is None:  # groups of one: there is no spread inside them
+        return 0.0, None
     values = std.to_numpy()
     baseline = max(float(values[:10].mean()), 1e-12)
     highest = pd.Series(values / baseline).rolling(10).max().iloc[10:]
