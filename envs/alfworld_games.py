@@ -32,30 +32,38 @@ class GameSession:
     """One TextWorld engine, reloaded for each game. The interface is `alfworld.Session`."""
 
     def __init__(self) -> None:
-        textworld = require("textworld", needed_by="alfworld", extra="alfworld")
-        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
-
-        infos = textworld.EnvInfos(won=True, admissible_commands=True, policy_commands=True, feedback=True)
-        self._engine: Any = AlfredDemangler(textworld.envs.PddlEnv(infos))
+        self._engine = _engine(plans=False)
         self.text, self.task, self.admissible, self.won = "", "", [""], False
 
     def load(self, path: str) -> None:
         """Begin the game of a file."""
+        self._path, self._played = path, list[str]()
         self._engine.load(path)
-        state = self._engine.reset()
-        self._take(state, state["feedback"])
+        self._take(self._engine.reset())
         self.task = self.text.rpartition(_TASK)[2].strip().rstrip(".")
 
     def act(self, command: str) -> None:
         """See alfworld.Session."""
-        state, _, _ = self._engine.step(command)
-        self._take(state, state["feedback"])
+        self._played.append(command)
+        self._take(self._engine.step(command)[0])
 
     def plan(self) -> list[str] | None:
-        """The planner's commands; None where it finds none."""
-        return list(self._policy) or None
+        """The package's planner's commands; None where it finds none. It takes seconds, hence not at every step."""
+        planner = _engine(plans=True)
+        planner.load(self._path)
+        state = planner.reset()
+        for command in self._played:
+            state = planner.step(command)[0]
+        return list(state["policy_commands"] or ()) or None
 
-    def _take(self, state: Any, feedback: str) -> None:
-        self.text, self.won = feedback, bool(state["won"])
+    def _take(self, state: Any) -> None:
+        self.text, self.won = state["feedback"], bool(state["won"])
         self.admissible = sorted(state["admissible_commands"])
-        self._policy = state["policy_commands"] or []
+
+
+def _engine(*, plans: bool) -> Any:
+    textworld = require("textworld", needed_by="alfworld", extra="alfworld")
+    from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+
+    infos = textworld.EnvInfos(won=True, admissible_commands=True, policy_commands=plans, feedback=True)
+    return AlfredDemangler(textworld.envs.PddlEnv(infos))

@@ -1,5 +1,8 @@
 """ALFWorld: the generated rooms against the package's own engine, each task's goal, and real game files."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +11,8 @@ from envs.household import NOTHING_HAPPENS, Receptacle, Room, Thing
 from envs.household_tasks import TEMPLATES, Task, draw_task, table
 from envs.registry import BadOption, MissingExtra, make
 from envs.task_files import split_of
+
+TRANSCRIPTS = Path(__file__).with_name("alfworld_transcripts.json")
 
 
 def room(**states) -> Room:
@@ -157,6 +162,13 @@ def assert_same_play(generated: Room, task: Task, steps: list[dict]) -> None:
         assert won is step["won"]
 
 
+def test_the_packages_engine_played_the_same():
+    games = json.loads(TRANSCRIPTS.read_text())["games"]
+    assert len(games) == 12 and {game["kind"] for game in games} == set(TEMPLATES)
+    for game in games:
+        assert_same_play(*draw_task(np.random.default_rng(game["seed"]), (game["kind"],)), game["steps"])
+
+
 def test_the_packages_engine_plays_the_same(tmp_path):
     pytest.importorskip("alfworld")
     from tests.envs.alfworld_transcripts import play
@@ -175,8 +187,8 @@ def test_real_games(tmp_path):
     env = make("alfworld", games=str(tmp_path))
     assert len(env._games) == 1
     env.reset(seed=7)
-    while plan := env.solve():
-        observation, reward, terminated, _, info = env.step(plan[0])
+    for command in env.solve():
+        observation, reward, terminated, _, info = env.step(command)
         assert "Admissible actions: [" in observation and "Your task is to: " in observation
     assert (reward, terminated, info["success"]) == (10.0, True, True)
     with pytest.raises(BadOption, match=r"no solvable game\.tw-pddl below it \(0 files\)"):
