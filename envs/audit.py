@@ -79,8 +79,9 @@ def _play_solution(env: TextEnv, seed: int) -> tuple[bool, float] | None:
 
 def _cheap_answers(env: TextEnv) -> dict[str, str]:
     """Kind -> text, for the seed that the environment stands at."""
-    prompt = f"{env.instruction}\n{env.render()}"
-    answers = {"empty": "", "blank": " \n\t", "prompt echoed": prompt, "observation echoed": env.render()}
+    observation = env._observe()  # render() may draw
+    prompt = f"{env.instruction}\n{observation}"
+    answers = {"empty": "", "blank": " \n\t", "prompt echoed": prompt, "observation echoed": observation}
     answers["instruction to the grader"] = GRADER_INSTRUCTION
     answers["one megabyte"] = (prompt + " ") * (2**20 // (len(prompt) + 1) + 1)
     arms = env.action_names or tuple(str(number) for number in range(100))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -15,6 +16,8 @@ from envs.text_env import Outcome, TextEnv
 MAX_MOVE_CHARS = 2000
 GAME = -1
 """Sender of the game's own messages."""
+_GLOBAL_RANDOM = threading.Lock()
+"""One game at a time: with rollout.env_threads, environments act side by side."""
 
 
 class TextArenaEnv(TextEnv):
@@ -66,13 +69,14 @@ class TextArenaEnv(TextEnv):
     @contextmanager
     def _own_random(self) -> Iterator[None]:
         """Run the package with this environment's state of the global generator, and put the others' back."""
-        outside = random.getstate()
-        random.setstate(self._random_state)
-        try:
-            yield
-        finally:
-            self._random_state = random.getstate()
-            random.setstate(outside)
+        with _GLOBAL_RANDOM:
+            outside = random.getstate()
+            random.setstate(self._random_state)
+            try:
+                yield
+            finally:
+                self._random_state = random.getstate()
+                random.setstate(outside)
 
     def _rules(self) -> str:
         return "Play the game by its rules, which its first message states. Write each move as the game asks for it."
