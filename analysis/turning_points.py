@@ -7,6 +7,7 @@ the entropy implies is decided in echo_trap.py and the detectors.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -161,7 +162,7 @@ def first_turn(
     if begin is None:
         return None
     confirmed = begin + CONFIRM - 1
-    onset = _onset(points.to_numpy(), begin)
+    onset = min(_onset(points.to_numpy(), begin, -1 if ratio < 1 else +1), confirmed)
     return Turn(int(points.index[onset]), int(points.index[confirmed]), start.median, float(level.iloc[confirmed]))
 
 
@@ -191,17 +192,25 @@ def fall_from_peak(series: pd.Series, *, spread: float | None = None, share: flo
     confirmed = min(begin + CONFIRM - 1, len(level) - 1)
     peak_at = int(np.flatnonzero(level[: begin + 1] >= peak[begin] - 1e-12)[-1])
     steps = points.index
-    onset = max(_onset(points.to_numpy(), begin), peak_at)
+    onset = min(max(_onset(points.to_numpy(), begin, -1), peak_at), confirmed)
     return Fall(
         peak_step=int(steps[peak_at]), step=int(steps[onset]), confirmed_step=int(steps[confirmed]),
         peak=float(peak[begin]), level=float(np.median(points.to_numpy()[-SMOOTHING:])), recovered=recovered,
     )  # fmt: skip
 
 
-def _onset(values: np.ndarray, begin: int) -> int:
-    """The change point within ten points before `begin`, else `begin`."""
-    near = [point for point in change_points(values) if begin - 10 <= point <= begin]
-    return near[-1] if near else begin
+def _onset(values: np.ndarray, begin: int, direction: int) -> int:
+    """The change point near `begin` at which the level moved most in `direction`, or an earlier one half as large; else `begin`.
+
+    Near: ten points before (a trailing median is late) to ten after (a chance dip may run into the real fall).
+    """
+    points = change_points(values)
+    edges = [0, *points, len(values)]
+    means = [float(values[first:last].mean()) for first, last in pairwise(edges)]
+    moves = direction * np.diff(means)
+    near = {p: float(move) for p, move in zip(points, moves, strict=True) if abs(p - begin) <= 10}
+    largest = max(near.values(), default=0.0)
+    return min((point for point, move in near.items() if move >= 0.5 * largest > 0), default=begin)
 
 
 def change_points(values: np.ndarray) -> list[int]:

@@ -120,3 +120,13 @@ def test_short_or_empty_runs_are_inconclusive():
     assert echo_trap({}).phase == Phase.INCONCLUSIVE
     assert echo_trap({"reward_mean": series((10, 0.5))}).phase == Phase.INCONCLUSIVE
     assert echo_trap({"reward_mean": pd.Series([np.nan] * 50)}).phase == Phase.INCONCLUSIVE
+
+
+def test_a_chance_dip_before_a_crash_is_not_where_the_reward_fell():
+    """Scores of a real draw of a constant 0.5 with a crash planted at the 49th point; the last dip begins at the 36th."""
+    before = [0.45, 0.66, 0.44, 0.53, 0.45, 0.53, 0.56, 0.69, 0.55, 0.56, 0.53, 0.38, 0.33, 0.52, 0.47, 0.5, 0.58, 0.38, 0.39,
+              0.59, 0.48, 0.42, 0.58, 0.61, 0.67, 0.67, 0.56, 0.66, 0.55, 0.55, 0.61, 0.62, 0.52, 0.66, 0.66, 0.45, 0.34,
+              0.56, 0.39, 0.62, 0.48, 0.66, 0.42, 0.55, 0.45, 0.44, 0.5, 0.58]  # fmt: skip
+    scores = pd.Series([*before, *[0.05, 0.02, 0.03] * 10], index=range(1, 79))
+    fall = fall_from_peak(scores, spread=1.0)
+    assert fall.step == 49 and not fall.recovered and fall.confirmed_step >= fall.step
