@@ -123,11 +123,22 @@ def _from_rollouts(measures: Measures, warn_at: float) -> _Shares | None:
     last = groups[groups["step"] >= window[0]]
     tied = int((last["tied"] == 1).sum())
     total, interval = wilson(tied, len(last))
-    by_kind = {name: float((last["kind"] == name).mean()) for name in KINDS}
+    kind = last["kind"]
+    if groups["high"].max() == groups["low"].min() and (groups["success"].isna()).all():
+        # One single return all run long: only by the custom of scoring is 0 wrong and 1 right.
+        kind = kind.replace("constant", {0.0: "wrong", 1.0: "right"}.get(float(groups["high"].max()), "constant"))
+    by_kind = {name: float((kind == name).mean()) for name in KINDS}
     real = (int(window[0]), int(window[-1])) if window[0] >= 0 else None
     # All groups tied is a fact about these groups; the interval guards shares that could be chance.
     lower = 1.0 if tied == len(last) and len(last) >= 4 else interval[0] if interval else total
     return total, lower, by_kind, len(last), len(window), real
+
+
+def _correct_share(measures: Measures) -> pd.Series:
+    """Share of right answers as logged: the success rate, else a task score that stays within 0 and 1; may be empty."""
+    success = finite(measures.series.get("success_rate"))
+    task = finite(measures.series.get("task_score_mean"))
+    return success if len(success) or not task.between(0, 1).all() else task
 
 
 def _from_series(measures: Measures) -> _Shares | None:
@@ -138,7 +149,7 @@ def _from_series(measures: Measures) -> _Shares | None:
     kind = "constant"
     reward = finite(measures.series.get("reward_mean")).reindex(share.index).dropna()
     best, worst = finite(measures.series.get("reward_max")), finite(measures.series.get("reward_min"))
-    success = finite(measures.series.get("success_rate")).reindex(share.index).dropna()
+    success = _correct_share(measures).reindex(share.index).dropna()
     if len(success):
         kind = "right" if success.mean() > 0.5 else "wrong"
     elif len(reward) and len(best) and len(worst) and best.max() > worst.min():
