@@ -15,8 +15,11 @@ _MAX_FEATURES = 20_000
 
 def held_out_log_probs(
     texts: list[str], prompt_R: np.ndarray, *, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return (rows used, target class of each, log q over classes (rows, N)); None with fewer than two usable prompts.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return (rows used, target class of each, log q over classes (rows, N), the scores behind it (rows, N)) or None.
+
+    The scores are log-likelihoods without prior or flattening: they still rank the prompts where log q is flat, so that a
+    classifier that learned nothing can be seen to guess. None with fewer than two usable prompts.
 
     Prompts with one text are left out: a held-out text needs a sibling to learn from. A text and its exact copies under the same
     prompt may be in different folds: repeating oneself is input dependence, not leakage. Naive Bayes is over-confident, so its
@@ -35,7 +38,7 @@ def held_out_log_probs(
     candidates = [_scores(features, target_R, fold_R, alpha) for alpha in _ALPHAS]
     # The prompts' shares are known, not learned: a factor of 0 gives a bound of exactly 0.
     log_prior_N = np.log(np.bincount(target_R) / len(target_R))
-    log_prob_RN = np.empty((len(target_R), len(prompts)))
+    log_prob_RN, chosen_RN = np.empty((2, len(target_R), len(prompts)))
     at = np.arange(len(target_R))
     for fold in range(fold_R.max() + 1):
         inside, outside = fold_R == fold, fold_R != fold
@@ -46,8 +49,9 @@ def held_out_log_probs(
                 quality = float(fit[at[: len(fit)], target_R[outside]].mean())
                 if quality > best[0]:
                     best = (quality, score_RN, float(sharpness))
-        log_prob_RN[inside] = _log_softmax(best[2] * best[1][inside] + log_prior_N)
-    return rows, target_R, log_prob_RN
+        chosen_RN[inside] = best[1][inside]
+        log_prob_RN[inside] = _log_softmax(best[2] * chosen_RN[inside] + log_prior_N)
+    return rows, target_R, log_prob_RN, chosen_RN
 
 
 def _features(texts: list[str]) -> sparse.csr_matrix | None:

@@ -152,18 +152,17 @@ class _Sample:
 def _classifier(sample: _Sample, seed: int) -> dict[str, Estimate]:
     """Barber-Agakov bound I(X;Z) >= H(X) - CE of a held-out classifier, and its accuracy."""
     names = [name for name in UNITS if name.startswith("text_")]
-    log_probs = held_out_log_probs(sample.texts, sample.prompt_R, seed=seed)
-    if log_probs is None:
+    guesses = held_out_log_probs(sample.texts, sample.prompt_R, seed=seed)
+    if guesses is None:
         reason = "insufficient: needs two prompts with two rollouts each"
         return {name: sample.estimate(name, None, None, reason) for name in names}
-    rows, target_R, log_prob_RN = log_probs
+    rows, target_R, log_prob_RN, score_RN = guesses
     share_N = np.bincount(target_R) / len(target_R)
     entropy = float(-(share_N * np.log(share_N)).sum())
     at = np.arange(len(target_R))
     gain_R = log_prob_RN[at, target_R] + entropy
     # Ranked without the prior: naming the commonest prompt is not recognising it. Ties (no information) are split.
-    evidence_RN = np.round(log_prob_RN - np.log(share_N), 9)
-    best_RN = evidence_RN == evidence_RN.max(axis=1, keepdims=True)
+    best_RN = np.isclose(score_RN, score_RN.max(axis=1, keepdims=True), rtol=1e-9)
     hit_R = best_RN[at, target_R] / best_RN.sum(axis=1)
     chance = chance_level(share_N, 1)
     gains, hits = row_means(gain_R, target_R), row_means(hit_R, target_R)

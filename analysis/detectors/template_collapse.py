@@ -166,10 +166,17 @@ def template_collapse(run: RunData, measures: Measures) -> Finding:
         return by_path
     if by_copies is not None and by_copies.status in (Status.FAIL, Status.WARN):
         return by_copies
+    thinks = not len(last) or (last["thinking_hash"] != 0).mean() >= 0.1
+    if not thinks and _are_answers(last):
+        claim = "no reasoning to judge: hardly any thinking in this log, and responses as short as a bare answer"
+        return Finding("TC01", Status.SKIPPED, f"{claim}. To check this, log the thinking text")
     steps = last["step"].dropna()
     by_words = judge_words(
         measures.whole_run, path, limit, (int(steps.min()), int(steps.max())) if len(steps) else None
     )
+    if by_words is not None and by_words.status == Status.FAIL and not thinks:
+        could = ("an output format that every response must follow (JSON, tool calls)", *by_words.could_also_be)
+        by_words = replace(by_words, status=Status.WARN, could_also_be=could)
     if by_words is not None:
         return by_words
     if by_copies is not None and by_copies.status != Status.INCONCLUSIVE:
@@ -180,6 +187,11 @@ def template_collapse(run: RunData, measures: Measures) -> Finding:
         return chosen
     claim = "not in this log: thinking of two or more prompts in one step. To check this, log the thinking text and its prompt"
     return Finding("TC01", Status.SKIPPED, claim)
+
+
+def _are_answers(last: pd.DataFrame) -> bool:
+    """Responses are as short as an answer: few answers fit many prompts, and their tags are the same."""
+    return bool((last["response_chars"] / last["n_turns"]).median() < LONG_CHARS)
 
 
 def _last_steps(window: pd.DataFrame) -> pd.DataFrame:

@@ -38,6 +38,28 @@ def test_templates_from_the_first_step_are_found_too(tmp_path):
     assert "phrases that most prompts share" in finding.claim
 
 
+def test_reworded_templates_are_found_under_the_same_few_prompts_at_every_step(tmp_path):
+    folder = write_dump("templates from the middle on", 1, tmp_path / "dump", same_prompts=True)
+    (run,) = api.analyze(folder).runs
+    finding = next(finding for finding in run.findings if finding.code == "TC01")
+    assert (run.verdict, finding.status) == (Verdict.COLLAPSED, Status.FAIL)
+    assert 12 <= finding.steps[0] <= 20
+
+
+def test_responses_without_reasoning_are_no_template(tmp_path):
+    run, finding = diagnose("answers alone", tmp_path)
+    assert (run.verdict, finding.status) == (Verdict.HEALTHY, Status.SKIPPED) and "no reasoning" in finding.claim
+    run, finding = diagnose("a prescribed format", tmp_path / "format")
+    assert run.verdict != Verdict.COLLAPSED and finding.status != Status.FAIL
+
+
+def test_gibberish_of_many_scripts_is_named_as_such(tmp_path):
+    run, _ = diagnose("gibberish from the middle on", tmp_path)
+    found = next(finding for finding in run.findings if finding.code == "DT01")
+    assert (run.verdict, found.status, found.steps) == (Verdict.COLLAPSED, Status.FAIL, (25, 30))
+    assert "writing systems" in found.claim and len(found.examples) == 3
+
+
 def estimates(**changes):
     """A classifier that recognises nothing among 64 prompts, whose words are all shared phrases."""
     bounds = {

@@ -31,6 +31,7 @@ BOILERPLATE = (
 COLOURS = ("red", "blue", "green", "amber", "violet", "white", "black", "teal")
 THINGS = ("box", "cup", "key", "lamp", "door", "crate", "ball", "book")
 WAYS = ("left", "right", "up", "down")
+SCRIPTS = "абвгджעבאםקעلمنهويकखगघचกขคงจ漢字仮名文한국어말글qxzjkvw"
 
 Shares = Callable[[float], float]
 KINDS: dict[str, Shares] = {
@@ -40,22 +41,39 @@ KINDS: dict[str, Shares] = {
     "templates from the middle on": lambda done: min(1.0, max(0.0, (done - 0.4) / 0.2)),
     "templates from the start": lambda done: 1.0,
     "a long template with a slot": lambda done: 0.0,
+    "gibberish from the middle on": lambda done: min(1.0, max(0.0, (done - 0.4) / 0.2)),
+    "answers alone": lambda done: 0.0,
+    "a prescribed format": lambda done: 0.0,
 }
 
 
-def write_dump(kind: str, seed: int, folder: Path, *, steps: int = 30, prompts: int = 8, rollouts: int = 6) -> Path:
-    """Write one JSONL file a step under `folder`; returns `folder`."""
+def write_dump(
+    kind: str,
+    seed: int,
+    folder: Path,
+    *,
+    steps: int = 30,
+    prompts: int = 8,
+    rollouts: int = 6,
+    same_prompts: bool = False,
+) -> Path:
+    """Write one JSONL file a step under `folder`; returns `folder`. same_prompts: every step draws the first one's prompts."""
     rng = random.Random(f"{kind} {seed}")
     folder.mkdir(parents=True)
     for step in range(1, steps + 1):
-        rows = [row for _ in range(prompts) for row in _group(rng, kind, KINDS[kind](step / steps), rollouts, step)]
+        rows = []
+        for number in range(prompts):
+            prompt_rng = random.Random(f"{kind} {seed} {number}") if same_prompts else rng
+            rows += _group(rng, prompt_rng, kind, KINDS[kind](step / steps), rollouts, step)
         (folder / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return folder
 
 
-def _group(rng: random.Random, kind: str, share: float, rollouts: int, step: int) -> list[dict[str, object]]:
-    column, row, way = rng.randint(0, 9), rng.randint(0, 9), rng.choice(WAYS)
-    colour, thing = rng.choice(COLOURS), rng.choice(THINGS)
+def _group(
+    rng: random.Random, prompt_rng: random.Random, kind: str, share: float, rollouts: int, step: int
+) -> list[dict[str, object]]:
+    column, row, way = prompt_rng.randint(0, 9), prompt_rng.randint(0, 9), prompt_rng.choice(WAYS)
+    colour, thing = prompt_rng.choice(COLOURS), prompt_rng.choice(THINGS)
     prompt = f"You are at ({column}, {row}). The {colour} {thing} lies to the {way}. What do you do?"
     facts = [
         f"I stand at {column},{row}", f"the {colour} {thing} is {way} of me", f"column {column} and row {row}",
@@ -70,5 +88,14 @@ def _group(rng: random.Random, kind: str, share: float, rollouts: int, step: int
         right = rng.random() < 0.5
         answer = way if right else rng.choice([other for other in WAYS if other != way])
         output = f"<think>{thinking}</think><answer>{answer}</answer>"
+        if kind == "gibberish from the middle on" and rng.random() < share:
+            thinking = " ".join("".join(rng.choices(SCRIPTS, k=rng.randint(2, 9))) for _ in range(30))
+            output = f"<think>{thinking}</think><answer>{answer}</answer>"
+        if kind == "answers alone":
+            output = f"<answer>{answer}</answer>"
+        elif kind == "a prescribed format":
+            output = json.dumps(
+                {"thought": None, "action": {"name": "move", "arguments": {"way": answer, "repeat": 1}}}
+            )
         found.append({"input": prompt, "output": output, "gts": way, "score": float(right), "step": step})
     return found
