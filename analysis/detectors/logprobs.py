@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from analysis.detectors.registry import detector
@@ -10,6 +12,9 @@ from analysis.measures import Measures
 from analysis.run_data import RunData
 from analysis.turning_points import baseline, finite
 from ragen_diag.findings import Family, Finding, Status
+
+_NO_ROW_MEAN = re.compile(r"learning_rate|grad_norm|kl_coef|step|epoch|wall_s|_(?:min|max|cap)$")
+"""Metrics that are no means over rows: padding cannot dilute them."""
 
 
 @detector("LG01", "sampler and trainer disagree", Family.PIPELINE, "sampler_trainer_logprob_gap")
@@ -61,7 +66,7 @@ def padding_rows(run: RunData, measures: Measures) -> Finding:
     moved = {}
     for name, values in measures.series.items():
         with_, without = finite(values.reindex(padded.index)), finite(values.reindex(clean))
-        if name != logged and len(with_) and len(without):
+        if name != logged and not _NO_ROW_MEAN.search(name) and len(with_) and len(without):
             moved[name.removeprefix("other:")] = {
                 "without_padding": float(without.mean()),
                 "with_padding": float(with_.mean()),
