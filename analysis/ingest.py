@@ -58,7 +58,8 @@ class RolloutFold:
         # frame's block of columns is freed only with its last one.
         part = _fold(turn_features(table)).dropna(axis="columns", how="all")
         self._parts.append({str(name): column.copy() for name, column in part.items()})
-        self._components.append(_reward_components(table))
+        # In the part's order: for a whole run, putting them in order later would need a second copy.
+        self._components.append(_reward_components(table).reindex(part["trajectory_id"]))
         self._sampler.add(table)
 
     def frames(self, *, release: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -123,8 +124,9 @@ def _assemble(parts: list[_Columns], components: list[pd.DataFrame]) -> tuple[pd
             empty[name] = pd.Series(dtype="object")
         return empty, pd.DataFrame()
     rollouts = _concat_by_column(parts, ["trajectory_id", *_FIRST, *_SUM, *_MAX])
-    ids = pa.array(rollouts["trajectory_id"])  # counted by Arrow, whose table of strings is given back
-    if pc.count_distinct(ids).as_py() < len(ids):  # a trajectory's turns straddled two record batches
+    n_distinct = pc.count_distinct(_strings(rollouts["trajectory_id"])).as_py()
+    pa.default_memory_pool().release_unused()
+    if n_distinct < len(rollouts):  # a trajectory's turns straddled two record batches
         rollouts = _fold(rollouts)
     rollouts["format_valid"] = rollouts["format_valid_sum"] / rollouts["format_valid_n"]
     rollouts["action_valid"] = rollouts["action_valid_sum"] / rollouts["action_valid_n"]
@@ -143,9 +145,14 @@ def _assemble(parts: list[_Columns], components: list[pd.DataFrame]) -> tuple[pd
     components.clear()
     reward_components = pd.concat(named) if named else pd.DataFrame(index=pd.Index([], name="trajectory_id"))
     named.clear()
-    if not reward_components.index.equals(pd.Index(frame["trajectory_id"])):
+    if not _strings(reward_components.index).equals(_strings(frame["trajectory_id"])):
         reward_components = reward_components[~reward_components.index.duplicated()].reindex(frame["trajectory_id"])
     return frame, reward_components.reset_index(drop=True).set_axis(frame.index)
+
+
+def _strings(ids: pd.Series | pd.Index) -> pa.Array:
+    """Ids in Arrow, which counts and compares them without a hash table of Python strings."""
+    return pa.array(ids, pa.large_string())
 
 
 def _concat_by_column(parts: list[_Columns], names: list[str]) -> pd.DataFrame:
@@ -165,7 +172,7 @@ def _reward_components(table: pa.Table) -> pd.DataFrame:
     column = table.column("reward_components").combine_chunks()
     ids = table.column("trajectory_id").to_pandas()  # not a list: a Python string each would be the largest part
     if column.null_count == len(column):
-        return pd.DataFrame(index=pd.Index(ids, name="trajectory_id"))
+        return pd.DataFrame(index=pd.Index(ids.unique(), name="trajectory_id"))
     records = [dict(entry) if entry is not None else {} for entry in column.to_pylist()]
     frame = pd.DataFrame.from_records(records, index=pd.Index(ids, name="trajectory_id")).astype("float64")
     return frame[~frame.index.duplicated()]
