@@ -150,9 +150,10 @@ def _assemble(parts: list[_Columns], components: list[pd.DataFrame]) -> tuple[pd
     return frame, reward_components.reset_index(drop=True).set_axis(frame.index)
 
 
-def _strings(ids: pd.Series | pd.Index) -> pa.Array:
+def _strings(ids: pd.Series | pd.Index) -> pa.ChunkedArray:
     """Ids in Arrow, which counts and compares them without a hash table of Python strings."""
-    return pa.array(ids, pa.large_string())
+    strings = pa.array(ids, pa.large_string())
+    return strings if isinstance(strings, pa.ChunkedArray) else pa.chunked_array([strings])
 
 
 def _concat_by_column(parts: list[_Columns], names: list[str]) -> pd.DataFrame:
