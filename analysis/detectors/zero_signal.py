@@ -125,8 +125,9 @@ def _from_rollouts(measures: Measures, warn_at: float) -> _Shares | None:
     total, interval = wilson(tied, len(last))
     kind = last["kind"]
     if groups["high"].max() == groups["low"].min() and (groups["success"].isna()).all():
-        # One single return all run long: only by the custom of scoring is 0 wrong and 1 right.
-        kind = kind.replace("constant", {0.0: "wrong", 1.0: "right"}.get(float(groups["high"].max()), "constant"))
+        # One single return all run long: 0 is what failing costs everywhere; full marks for all from the first step on are
+        # rather a reward function that does not look.
+        kind = kind.replace("constant", "wrong") if float(groups["high"].max()) == 0 else kind
     by_kind = {name: float((kind == name).mean()) for name in KINDS}
     real = (int(window[0]), int(window[-1])) if window[0] >= 0 else None
     # All groups tied is a fact about these groups; the interval guards shares that could be chance.
