@@ -13,7 +13,15 @@ import numpy as np
 import pandas as pd
 
 from analysis.detectors.registry import detector
-from analysis.detectors.template_words import TEMPLATE_FAIL, judge_words, lost_after, regime_of, words_depend
+from analysis.detectors.template_words import (
+    TEMPLATE_FAIL,
+    halved,
+    judge_words,
+    lost_after,
+    regime_of,
+    seen_no_more,
+    words_depend,
+)
 from analysis.detectors.windows import ids, recent_rollouts
 from analysis.measures import Measures
 from analysis.regimes import MI_LOW, Regime, RegimePath, last_window
@@ -179,6 +187,11 @@ def template_collapse(run: RunData, measures: Measures) -> Finding:
         by_words = replace(by_words, status=Status.WARN, could_also_be=could)
     if by_words is not None:
         return by_words
+    if by_path is not None and path is not None and seen_no_more(path):
+        if not halved(path):
+            return by_path  # that nothing is copied word for word is no comfort then
+        claim = f"input dependence was {path.points[0].mi_share:.0%} of what is attainable and is lost; {path.reason}"
+        return replace(by_path, status=Status.WARN, claim=claim)
     if by_copies is not None and by_copies.status != Status.INCONCLUSIVE:
         return by_copies
     if by_path is not None or by_copies is not None:
@@ -222,7 +235,7 @@ def _judge_path(path: RegimePath, limit: dict[str, object]) -> Finding:
         return Finding("TC01", Status.FAIL, claim, evidence, limit, None if steps is None else (onset, last.step),
                        could_also_be=could, check_next=check)  # fmt: skip
     if path.final in (Regime.INPUT_DRIVEN, Regime.COMPRESSED):
-        if _halved(path):
+        if halved(path):
             claim = f"input dependence fell from {first.mi_share:.0%} to {last.mi_share:.0%} of what is attainable"
             return Finding("TC01", Status.WARN, claim, evidence, limit, steps, could_also_be=could, check_next=check)
         return Finding(
@@ -231,14 +244,6 @@ def _judge_path(path: RegimePath, limit: dict[str, object]) -> Finding:
     claim = f"cannot tell whether the reasoning depends on the prompt: {path.reason}"
     return Finding("TC01", Status.INCONCLUSIVE, claim, evidence, limit, steps,
                    check_next=("score more prompts (`ragen-diag plan` says how many)", "`--scorer checkpoint`"))  # fmt: skip
-
-
-def _halved(path: RegimePath) -> bool:
-    start = [p.mi_interval for p in path.points[:3] if p.mi_interval is not None]
-    end = [p.mi_interval for p in path.points[-last_window(len(path.points)) :] if p.mi_interval is not None]
-    if len(path.points) < 4 or not start or not end:
-        return False
-    return float(np.mean([interval[1] for interval in end])) < 0.5 * float(np.mean([interval[0] for interval in start]))
 
 
 def _judge_copies(run: RunData, found: Copies, last: pd.DataFrame, limit: dict[str, object], regime: str) -> Finding:

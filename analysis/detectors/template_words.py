@@ -8,9 +8,11 @@ steps: template_collapse.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from analysis.regimes import ENTROPY_LOW, MI_LOW, Regime, RegimePath
+import numpy as np
+
+from analysis.regimes import ENTROPY_LOW, MI_LOW, Regime, RegimePath, RegimePoint, last_window, pooled
 from ragen_diag.findings import Estimate, Finding, Status
 
 TEMPLATE_FAIL = 0.7
@@ -78,6 +80,28 @@ def lost_after(path: RegimePath) -> int:
         if earlier.mi_interval is not None and earlier.mi_interval[0] > MI_LOW:
             onset = later.step
     return onset
+
+
+def halved(path: RegimePath) -> bool:
+    """The last points together lie below half of the first three together, interval against interval."""
+    if len(path.points) < 4:
+        return False
+    start, end = _together(path.points[:3]), _together(_last(path))
+    return start is not None and end is not None and end[1] < 0.5 * start[0]
+
+
+def seen_no_more(path: RegimePath) -> bool:
+    """Clearly input-driven at the start, and the best guess of the last steps is in the collapse zone."""
+    return path.seen_at_start and float(np.mean([point.mi_share for point in _last(path)])) < MI_LOW
+
+
+def _last(path: RegimePath) -> Sequence[RegimePoint]:
+    return path.points[-last_window(len(path.points)) :]
+
+
+def _together(points: Sequence[RegimePoint]) -> tuple[float, float] | None:
+    known = [Estimate(p.mi_share, p.mi_interval, "share", 0, 0, "") for p in points if p.mi_interval is not None]
+    return pooled(known)[1]
 
 
 def regime_of(estimates: Mapping[str, Estimate]) -> str:

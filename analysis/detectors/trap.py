@@ -109,8 +109,12 @@ def reward_fell(run: RunData, measures: Measures, *, share: float = 0.4) -> Find
     if before:
         claim += f"; {', '.join(before)} had turned before"
     else:
-        watched = ", ".join(trap.watched) if trap is not None and trap.watched else "no other signal"
-        claim += f"; no earlier sign in {watched}: this log could not have foretold it"
+        watched = ", ".join(trap.watched) if trap is not None else ""
+        claim += (
+            f"; no earlier sign in {watched}: this log could not have foretold it"
+            if watched
+            else ("; nothing else in this log could have foretold it")
+        )
     could = ("a change of task mix, curriculum, reward function or code at that step",)
     check = ("what changed at that step: data, code, checkpoint, learning rate", "rollouts just before and after")
     status = Status.FAIL if broken else Status.WARN

@@ -46,6 +46,13 @@ def test_reworded_templates_are_found_under_the_same_few_prompts_at_every_step(t
     assert 12 <= finding.steps[0] <= 20
 
 
+def test_with_four_prompts_lost_dependence_is_not_passed_over(tmp_path):
+    folder = write_dump("templates from the middle on", 1, tmp_path / "dump", prompts=4, rollouts=8, same_prompts=True)
+    (run,) = api.analyze(folder).runs
+    finding = next(finding for finding in run.findings if finding.code == "TC01")
+    assert run.verdict in (Verdict.WATCH, Verdict.COLLAPSED) and finding.status != Status.PASS
+
+
 def test_responses_without_reasoning_are_no_template(tmp_path):
     run, finding = diagnose("answers alone", tmp_path)
     assert (run.verdict, finding.status) == (Verdict.HEALTHY, Status.SKIPPED) and "no reasoning" in finding.claim
