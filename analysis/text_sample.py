@@ -106,7 +106,9 @@ class TextSampler:
 
     def rows(self, rollouts: pd.DataFrame) -> list[TextRow]:
         """The sample with the dense group and prompt codes of `rollouts`."""
-        first = rollouts.drop_duplicates("trajectory_id")
+        sampled = {row.trajectory_id for rows in self._steps.values() for row in rows}
+        columns = rollouts[["trajectory_id", "group", "prompt"]]
+        first = columns[columns["trajectory_id"].isin(sampled)].drop_duplicates("trajectory_id")
         codes = dict(zip(first["trajectory_id"], zip(first["group"], first["prompt"], strict=True), strict=True))
         found = []
         for (split, step), rows in self._steps.items():
