@@ -54,8 +54,10 @@ def judge_words(
     )
     shared = f"{found['cross_prompt_template_share'].value or 0.0:.0%} of them stand in phrases that most prompts share"
     seen = path is not None and path.seen_at_start and path.mi_name.startswith("text_") and window is not None
-    onset = lost_after(path) if seen and path is not None else None
-    if onset is None and intervals["cross_prompt_template_share"][0] < TEMPLATE_FAIL:
+    # Steps pooled hold more prompts to confuse than the single step that was recognised: only like counts against like.
+    still = seen and path is not None and _still_recognised(path)
+    onset = lost_after(path) if seen and not still and path is not None else None
+    if onset is None and (still or intervals["cross_prompt_template_share"][0] < TEMPLATE_FAIL):
         claim = f"cannot tell whether the reasoning depends on the prompt: {said}, but paraphrase can hide it"
         return Finding("TC01", Status.INCONCLUSIVE, claim, evidence, limit, window, check_next=check)
     evidence["regime"] = regime_of(estimates)
@@ -93,6 +95,12 @@ def halved(path: RegimePath) -> bool:
 def seen_no_more(path: RegimePath) -> bool:
     """Clearly input-driven at the start, and the best guess of the last steps is in the collapse zone."""
     return path.seen_at_start and float(np.mean([point.mi_share for point in _last(path)])) < MI_LOW
+
+
+def _still_recognised(path: RegimePath) -> bool:
+    """The last steps, each by itself, tell prompts apart: clearly above chance, and by their mean above the collapse zone."""
+    interval = _together(_last(path))
+    return not seen_no_more(path) and interval is not None and interval[0] > 0
 
 
 def _last(path: RegimePath) -> Sequence[RegimePoint]:

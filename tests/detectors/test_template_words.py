@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.detectors.template_words import judge_words
+from analysis.regimes import Regime, RegimePath, RegimePoint
 from ragen_diag import api
 from ragen_diag.findings import Estimate, Status, Verdict
 from tests.planted.wordy import write_dump
@@ -93,3 +94,21 @@ def test_what_the_words_can_and_cannot_say():
     assert judge_words(few, None, {}, None) is None
     unknown = estimates() | {"text_normalised_mi": Estimate(None, None, "share", 64, 256, "")}
     assert judge_words(unknown, None, {}, None) is None
+
+
+def path_of(first: float, last: float) -> RegimePath:
+    """Eight steps of a text classifier, from one level to another, each known to ± 0.1."""
+    levels = [first] * 4 + [last] * 4
+    points = [
+        RegimePoint(step, mi, (mi - 0.1, mi + 0.1), 1.0, None, Regime.UNKNOWN) for step, mi in enumerate(levels, 1)
+    ]
+    return RegimePath(tuple(points), Regime.UNKNOWN, "", "text_retrieval above chance", seen_at_start=first > 0.25)
+
+
+def test_many_pooled_prompts_are_not_compared_with_the_few_of_one_step():
+    few_shared = estimates(cross_prompt_template_share=(0.6, 0.5, 0.72))
+    lost = judge_words(few_shared, path_of(0.9, 0.02), {}, (7, 8))
+    assert (lost.status, lost.steps) == (Status.FAIL, (5, 8))
+    # Each of the last steps still tells its prompts apart: that the pooled ones are confused proves nothing.
+    assert judge_words(few_shared, path_of(0.4, 0.2), {}, (7, 8)).status == Status.INCONCLUSIVE
+    assert judge_words(estimates(), path_of(0.4, 0.2), {}, (7, 8)).status == Status.INCONCLUSIVE
