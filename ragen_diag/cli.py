@@ -7,6 +7,7 @@ Exit codes (`errors.ExitCode`): 0 nothing at or above the gate · 1 findings at 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -63,6 +64,8 @@ def check_not_shadowed() -> None:
 def main(argv: list[str] | None = None) -> None:
     """Entry point of the `ragen-diag` command; always ends in SystemExit with a documented code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # Before torch loads OpenMP: threads that spin while they wait double the time as soon as anything else wants a core.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     sys.exit(_run(arguments, debug))

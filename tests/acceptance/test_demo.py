@@ -30,7 +30,7 @@ def verdicts(folder: Path) -> dict[str, dict]:
 
 def test_learn_trains_twice_compares_and_writes_every_file(tmp_path: Path):
     folder = tmp_path / "demo"
-    output = demo(folder, "--steps", "8", "--eval-seeds", "64")
+    output = demo(folder, "--steps", "4", "--eval-seeds", "64")
     for name in ("random actions", "before training", "after training", "tuned filter"):
         assert re.search(rf"{name} +\d+\.\d%  \[\d+\.\d%, \d+\.\d%\]", output), name
     assert re.search(
