@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # One thread a process: OpenMP's spinning makes tiny models ten times slower when processes share the cores.
 export OMP_NUM_THREADS ?= 1
-export OMP_WAIT_POLICY ?= PASSIVE
+export GOMP_SPINCOUNT ?= 20000
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: demo test calibrate distributed check bench docs clean
