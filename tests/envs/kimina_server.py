@@ -4,10 +4,9 @@ As read from project-numina/kimina-lean-server: POST /api/check, absent fields f
 went wrong in a REPL, 401 without the key, 422 for a body of another shape, 429 without a free REPL.
 """
 
-import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.json_server import JsonHandler, address, serving
 
 
 @contextmanager
@@ -15,9 +14,9 @@ def kimina_server(check, *, key=None, busy_answers=0, error=None):
     """Yields (url, requests). check: text -> Report; error: answered for every snippet instead of a check."""
     requests, left = [], [busy_answers]
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonHandler):
         def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             requests.append(body)
             if self.path != "/api/check":
                 return self.reply(404, {"detail": "Not Found"})
@@ -59,23 +58,5 @@ def kimina_server(check, *, key=None, busy_answers=0, error=None):
                 "diagnostics": {"repl_uuid": "00000000-0000-0000-0000-000000000000", "cpu_max": 1.0, "memory_max": 1.0},
             }
 
-        def reply(self, status, payload):
-            body = json.dumps(payload).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", requests
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as server:
+        yield address(server), requests

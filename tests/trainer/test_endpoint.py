@@ -1,15 +1,13 @@
 """Evaluation through a chat server: a real HTTP server on this machine that speaks chat completions."""
 
-import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from envs import registry
 from ragen_diag.errors import ModelError
 from ragen_diag.rollout_log import read_steps
+from tests.json_server import JsonHandler, address, serving
 from trainer import endpoint
 from trainer.evaluate import evaluate
 
@@ -21,35 +19,18 @@ def chat_server(answer, *, models=("toy",)):
     """Serve `answer(body) -> (status, message, finish_reason)`; yields the URL and the list of request bodies."""
     seen = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonHandler):
         def do_GET(self):
-            self.send(200, {"data": [{"id": name} for name in models]})
+            self.reply(200, {"data": [{"id": name} for name in models]})
 
         def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             seen.append((self.path, self.headers.get("Authorization"), body))
             status, message, reason = answer(body)
-            self.send(status, {"choices": [{"message": {"role": "assistant", **message}, "finish_reason": reason}]})
+            self.reply(status, {"choices": [{"message": {"role": "assistant", **message}, "finish_reason": reason}]})
 
-        def send(self, status, content):
-            data = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as server:
+        yield f"{address(server)}/v1", seen
 
 
 def always(text, reason="stop", **extra):

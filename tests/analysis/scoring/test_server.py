@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -12,38 +10,31 @@ import torch
 
 from analysis.scoring.server import ServerScorer
 from ragen_diag.errors import ModelError
+from tests.json_server import JsonHandler, address, serving
 
 
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-    def reply(self, body, code=200):
-        data = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
+class Handler(JsonHandler):
     def do_GET(self):
-        self.reply({"data": [{"id": "tiny", "max_model_len": 512}, {"id": "other"}]})
+        self.reply(200, {"data": [{"id": "tiny", "max_model_len": 512}, {"id": "other"}]})
 
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.body()
         server = self.server
         server.requests.append((self.path, body, self.headers.get("Authorization")))
         if server.failures:
             server.failures -= 1
-            return self.reply({"error": "busy"}, 503)
+            return self.reply(503, {"error": "busy"})
         if self.path == "/tokenize":
-            return self.reply({"tokens": [ord(char) % 384 for char in body["prompt"]], "count": len(body["prompt"])})
+            return self.reply(
+                200, {"tokens": [ord(char) % 384 for char in body["prompt"]], "count": len(body["prompt"])}
+            )
         if body["model"] != "tiny":
-            return self.reply({"error": "no such model"}, 404)
+            return self.reply(404, {"error": "no such model"})
         choices = [
             {"index": i, "text": "", "prompt_logprobs": self.prompt_logprobs(ids)}
             for i, ids in enumerate(body["prompt"])
         ]
-        return self.reply({"choices": choices[::-1]})
+        return self.reply(200, {"choices": choices[::-1]})
 
     def prompt_logprobs(self, ids):
         if self.server.silent:
@@ -56,18 +47,13 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(oracle_model):
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    httpd.model, httpd.requests, httpd.failures, httpd.silent, httpd.lock = oracle_model, [], 0, False, threading.Lock()
-    thread = threading.Thread(target=httpd.serve_forever, daemon=True)
-    thread.start()
-    yield httpd
-    httpd.shutdown()
-    thread.join()
-    httpd.server_close()
+    state = {"model": oracle_model, "requests": [], "failures": 0, "silent": False, "lock": threading.Lock()}
+    with serving(Handler, **state) as httpd:
+        yield httpd
 
 
 def url(httpd) -> str:
-    return f"http://127.0.0.1:{httpd.server_address[1]}/v1"
+    return f"{address(httpd)}/v1"
 
 
 def test_same_matrix_as_the_model(server, oracle):
