@@ -229,12 +229,14 @@ def doctor() -> None:
     report(sys.stdout)
 
 
-def demo(scenario: str = "learn", out: str | Path = "runs/demo", *, steps: int | None = None) -> Report:
+def demo(
+    scenario: str = "learn", out: str | Path = "runs/demo", *, steps: int | None = None, n_eval_seeds: int = 256
+) -> Report:
     """Run a demo scenario, 'learn' or 'collapse', under a new folder and return the final report."""
     from ragen_diag.demonstration import run_demo
 
     require_training()
-    return run_demo(scenario, Path(out), steps=steps)
+    return run_demo(scenario, Path(out), steps=steps, n_eval_seeds=n_eval_seeds)
 
 
 def plan(

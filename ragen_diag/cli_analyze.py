@@ -214,8 +214,8 @@ def watch(
     ] = FailOn.NEVER,
 ) -> ExitCode:
     """Watch a running or foreign log: one line per change, each alert once. Never stops the run: `--until fail; kill PID` does."""
+    from ragen_diag import api
     from ragen_diag.findings import Status
-    from ragen_diag.watching import watch as watch_log
 
     if interval <= 0:
         raise UsageError(f"--interval {interval}: must be above 0 seconds")
@@ -223,7 +223,7 @@ def watch(
         raise UsageError("--until inconclusive: a young run always is; choose warn or fail")
     _require_writable(html)
     level = None if until == FailOn.NEVER else Status(until.value.upper())
-    found = watch_log(*paths, interval_s=interval, html=html, max_rounds=rounds, until=level)
+    found = api.watch(*paths, interval_s=interval, html=html, max_rounds=rounds, until=level)
     return ExitCode.FINDINGS if found else ExitCode.OK
 
 

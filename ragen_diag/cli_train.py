@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -35,10 +34,8 @@ def demo(
 ) -> None:
     """Train the embedded model on FrozenLake, diagnose the run, tune the filter, train again, compare."""
     from ragen_diag import api
-    from ragen_diag.demonstration import run_demo
 
-    api.require_training()
-    run_demo(scenario.value, out, steps=steps, n_eval_seeds=eval_seeds)
+    api.demo(scenario.value, out, steps=steps, n_eval_seeds=eval_seeds)
 
 
 def train(
@@ -101,6 +98,6 @@ def evaluate(
 
 def doctor() -> None:
     """Say what is installed: versions, extras, plug-in readers and environments, browser."""
-    from ragen_diag.installation import report
+    from ragen_diag import api
 
-    report(file=sys.stdout)
+    api.doctor()
