@@ -51,63 +51,75 @@ class TinkerCookbook(RecordReader):
         """One trajectory per row, one turn per step."""
         if "root" in record:
             self.say(file.notes, "a logtree holds the groups that were logged, not the whole batch")
-            made = list(attempts(record))
-            if not made:
-                raise ValueError("no section 'Prompt' with 'Policy Response' and 'Reward' in the tree")
-            for index, attempt in enumerate(made):
-                yield Rollout(
-                    turns_from_messages(attempt["completion"], prompt=attempt["prompt"]),
-                    reward=reward_of(attempt["reward"]),
-                    reward_source="Reward table",
-                    group=f"{file.path.parent.name}/{attempt['group']}" if file.step is None else str(attempt["group"]),
-                    group_source="group section",
-                    trajectory=f"{file.path}:{index}",
-                )
-            return
-        if "turns" in record:
-            yield Rollout(
-                turns_from_messages(record["turns"]),
-                reward=reward_of(record["reward"]),
-                reward_source="reward",
-                group=f"{record['benchmark']}:{record['example_id']}",
-                group_source="example_id",
-                split="val",
-                columns={"error": record.get("error") or None, "env": record["benchmark"]},
+            yield from _logged_groups(record, file)
+        elif "turns" in record:
+            yield _benchmark_row(record)
+        else:
+            self.say(
+                file.notes,
+                "rollout summaries hold no text: checks that need text are off (the text is in *_logtree.json)",
             )
-            return
-        self.say(
-            file.notes, "rollout summaries hold no text: checks that need text are off (the text is in *_logtree.json)"
-        )
-        iteration, group = integer(record.get("iteration", file.step)), str(record["group_idx"])
-        turns = [
-            Turn(
-                None,
-                columns={
-                    "prompt_tokens": integer(step.get("ob_len")),
-                    "response_tokens": integer(step.get("ac_len")),
-                    "turn_reward": number(step.get("reward")),
-                },
-            )
-            for step in record["steps"]
-        ]
-        correct = number((record["steps"][-1].get("metrics") or {}).get("correct")) if record["steps"] else None
-        split = str(record.get("split") or "")
+            yield _summary(record, file)
+
+
+def _logged_groups(record: dict[str, Any], file: File) -> Iterator[Rollout]:
+    made = list(attempts(record))
+    if not made:
+        raise ValueError("no section 'Prompt' with 'Policy Response' and 'Reward' in the tree")
+    for index, attempt in enumerate(made):
         yield Rollout(
-            turns,
-            reward=reward_of(record.get("total_reward")),
-            reward_source="total_reward",
-            step=iteration,
-            step_source="iteration",
-            group=group,
-            group_source="group_idx",
-            prompt_key=f"{split}/{iteration}/{group}",
-            split="train" if split == "train" else "val" if split else None,
+            turns_from_messages(attempt["completion"], prompt=attempt["prompt"]),
+            reward=reward_of(attempt["reward"]),
+            reward_source="Reward table",
+            group=f"{file.path.parent.name}/{attempt['group']}" if file.step is None else str(attempt["group"]),
+            group_source="group section",
+            trajectory=f"{file.path}:{index}",
+        )
+
+
+def _benchmark_row(record: dict[str, Any]) -> Rollout:
+    return Rollout(
+        turns_from_messages(record["turns"]),
+        reward=reward_of(record["reward"]),
+        reward_source="reward",
+        group=f"{record['benchmark']}:{record['example_id']}",
+        group_source="example_id",
+        split="val",
+        columns={"error": record.get("error") or None, "env": record["benchmark"]},
+    )
+
+
+def _summary(record: dict[str, Any], file: File) -> Rollout:
+    iteration, group = integer(record.get("iteration", file.step)), str(record["group_idx"])
+    turns = [
+        Turn(
+            None,
             columns={
-                "env": ",".join(record.get("tags") or []) or None,
-                "success": None if correct not in (0.0, 1.0) else bool(correct),
-                "model_version": str(record["sampling_client_step"]) if "sampling_client_step" in record else None,
+                "prompt_tokens": integer(step.get("ob_len")),
+                "response_tokens": integer(step.get("ac_len")),
+                "turn_reward": number(step.get("reward")),
             },
         )
+        for step in record["steps"]
+    ]
+    correct = number((record["steps"][-1].get("metrics") or {}).get("correct")) if record["steps"] else None
+    split = str(record.get("split") or "")
+    return Rollout(
+        turns,
+        reward=reward_of(record.get("total_reward")),
+        reward_source="total_reward",
+        step=iteration,
+        step_source="iteration",
+        group=group,
+        group_source="group_idx",
+        prompt_key=f"{split}/{iteration}/{group}",
+        split="train" if split == "train" else "val" if split else None,
+        columns={
+            "env": ",".join(record.get("tags") or []) or None,
+            "success": None if correct not in (0.0, 1.0) else bool(correct),
+            "model_version": str(record["sampling_client_step"]) if "sampling_client_step" in record else None,
+        },
+    )
 
 
 def _is_logtree(path: Path) -> bool:
