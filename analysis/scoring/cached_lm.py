@@ -14,11 +14,14 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
+from analysis.scoring.grouped_attention import grouped_attention
 from ragen_diag.errors import ModelError
 
 _CACHEABLE_LAYERS = {"full_attention", "sliding_attention"}
-# One chunk of float32 logits: large enough to keep a GPU busy, small enough that a 152k vocabulary needs no gigabytes.
-_LOGIT_BYTES = {"cpu": 1 << 24, "cuda": 1 << 28}
+# One chunk of float32 logits: large enough to keep a GPU busy, small enough for a CPU's cache.
+_LOGIT_BYTES = {"cpu": 1 << 22, "cuda": 1 << 28}
+# A matrix product of fewer rows wastes the processor; 64 rows of a 152k vocabulary are 39 MB.
+_FEWEST_LOGIT_ROWS = 64
 
 
 class SharedPrefixLayer(DynamicLayer):
@@ -96,7 +99,7 @@ class CachedLM:
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), grouped_attention(self._causal_lm):
                 if self.cacheable and not self._head_checked:
                     self._body_and_head, self._head_checked = _body_and_head(self._causal_lm, self.device), True
                 yield
@@ -110,7 +113,7 @@ class CachedLM:
 
     @property
     def _logit_rows(self) -> int:
-        return max(1, _LOGIT_BYTES.get(self.device.type, 1 << 26) // (4 * self.config.vocab_size))
+        return max(_FEWEST_LOGIT_ROWS, _LOGIT_BYTES.get(self.device.type, 1 << 26) // (4 * self.config.vocab_size))
 
     def check_length(self, longest: int) -> None:
         """Raise ModelError when a prompt and a reasoning together exceed the model's positions."""
@@ -146,8 +149,10 @@ class CachedLM:
         parts = []
         for start in range(0, len(next_M), self._logit_rows):
             chunk = slice(start, start + self._logit_rows)
-            logits = head(states_MH[chunk]).float() / self.temperature
-            parts.append(logits.gather(1, next_M[chunk, None])[:, 0] - logits.logsumexp(dim=1))
+            logits = head(states_MH[chunk]).float()
+            if self.temperature != 1.0:
+                logits = logits / self.temperature
+            parts.append(-torch.nn.functional.cross_entropy(logits, next_M[chunk], reduction="none"))
         return torch.cat(parts)
 
     def whole_logprobs(self, ids_BT: torch.Tensor) -> torch.Tensor:

@@ -17,8 +17,8 @@ from analysis.scoring.processes import Processes
 
 Tokens = Sequence[int]
 Key = tuple[int, ...]
-# Key/value bytes of one layer that a batch of continuations may concatenate at once.
-_KV_BYTES = {"cpu": 1 << 26, "cuda": 1 << 29}
+# Key/value bytes of one layer that a batch of continuations may concatenate at once: on a CPU, what its cache holds.
+_KV_BYTES = {"cpu": 1 << 22, "cuda": 1 << 29}
 
 
 class CrossScorer:
