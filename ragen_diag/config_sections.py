@@ -155,7 +155,10 @@ class OptimConfig:
     mini_batch: int = 128
     """Samples per optimizer step."""
     micro_batch: int = 32
-    """Samples per forward pass; a memory limit that changes no result beyond rounding."""
+    """Samples per forward pass; a memory limit that changes no result beyond rounding. Not used with pack_tokens."""
+    pack_tokens: int = 0
+    """Tokens per forward pass, in which samples lie end to end without padding; 0 pads micro_batch samples instead. Changes no
+    result beyond rounding. Attention other than flash attention costs the square of it; longer samples pass alone."""
     kl_early_stop: float = 0.0
     """Stop the step's updates once the approximate KL between old and new policy exceeds this, nats/token; 0 is off."""
 

@@ -99,8 +99,8 @@ def _gradients(
     """Gradient of each term of one group's loss with respect to the policy's parameters, as weighted in the loss."""
     per_token = updater.per_token(scored, rows)
     summed: dict[str, list[Tensor]] = {}
-    for part, width in updater.micro_batches(scored.batch, rows):
-        stats = updater.policy(*updater.inputs(scored.batch, part, width), updater.temperature)
+    for part in updater.micro_batches(scored.batch, rows):
+        stats = updater.policy(*updater.inputs(scored.batch, part), updater.temperature)
         terms, _ = updater.terms(stats, updater.chosen(scored.batch, per_token, part))
         for name in [name for name in COMPONENTS if name in terms]:
             found = torch.autograd.grad(terms[name], parameters, retain_graph=True, allow_unused=True)

@@ -60,8 +60,11 @@ class SplitLM:
         """Where the weights are."""
         return next(self.causal_lm.parameters()).device
 
-    def states(self, ids: Tensor, *, attention_mask: Tensor, position_ids: Tensor, cache: Any = None) -> Tensor:
-        """(rows, columns, hidden) states, or (rows, columns, vocabulary) logits."""
+    def states(self, ids: Tensor, *, attention_mask: Tensor | None, position_ids: Tensor, cache: Any = None) -> Tensor:
+        """(rows, columns, hidden) states, or (rows, columns, vocabulary) logits.
+
+        Without an attention mask, a new sequence begins wherever the positions do not go on, and sees only itself.
+        """
         arguments: dict[str, Any] = {"input_ids": ids, "attention_mask": attention_mask, "position_ids": position_ids}
         arguments |= {"past_key_values": cache, "use_cache": cache is not None}
         if self.body is None:
@@ -117,39 +120,37 @@ class Policy(nn.Module):
         """The transformers model, adapters injected."""
         return self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
 
-    def forward(self, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor, temperature: float = 1.0) -> TokenStats:
-        """Statistics of the tokens where mask_BT is 1 (never in the first column), with gradients."""
-        logp_N, entropy_N = self._score(self.lm, ids_BT, attention_BT, mask_BT, temperature)
+    def forward(self, ids_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor, temperature: float = 1.0) -> TokenStats:
+        """Statistics of the tokens where mask_BT is 1 (never on a sequence's first token), with gradients.
+
+        segments_BT: n on the n-th sequence of its row (one a row unless packed), 0 on padding.
+        """
+        logp_N, entropy_N = self._score(self.lm, ids_BT, segments_BT, mask_BT, temperature)
         if not self.with_critic:
             return TokenStats(logp_N, entropy_N, None)
-        states_N = self._critic_states(ids_BT, attention_BT, mask_BT)
+        states_N = self._critic_states(ids_BT, segments_BT, mask_BT)
         quality_N = None if self.quality_head is None else self.quality_head(states_N)[:, 0].float()
         return TokenStats(logp_N, entropy_N, self.value_head(states_N)[:, 0].float(), quality_N)
 
     @torch.no_grad()
-    def reference_logp(self, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor, temperature: float = 1.0) -> Tensor:
-        """Log-probs (N,) of the chosen tokens under the untrained model."""
+    def reference_logp(self, ids_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor, temperature: float = 1.0) -> Tensor:
+        """Log-probs (N,) of the chosen tokens under the untrained model; arguments as of `forward`."""
         with self.model.disable_adapter() if isinstance(self.model, PeftModel) else nullcontext():
             lm = self.lm if self._reference_lm is None else self._reference_lm
-            return self._score(lm, ids_BT, attention_BT, mask_BT, temperature)[0]
+            return self._score(lm, ids_BT, segments_BT, mask_BT, temperature)[0]
 
     def _score(
-        self, lm: SplitLM, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor, temperature: float
+        self, lm: SplitLM, ids_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        states = lm.states(ids_BT, attention_mask=attention_BT, position_ids=_positions(attention_BT))
+        states = lm.states(ids_BT, **placement(segments_BT))
         chosen = mask_BT[:, 1:].bool()
         logits_NV = lm.logits(states[:, :-1][chosen]) / temperature
         logp_NV = torch.log_softmax(logits_NV, dim=-1)
         logp_N = logp_NV.gather(1, ids_BT[:, 1:][chosen][:, None])[:, 0]
         return logp_N, -(logp_NV.exp() * logp_NV).sum(dim=-1)
 
-    def _critic_states(self, ids_BT: Tensor, attention_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        arguments = {
-            "input_ids": ids_BT,
-            "attention_mask": attention_BT,
-            "position_ids": _positions(attention_BT),
-            "use_cache": False,
-        }
+    def _critic_states(self, ids_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        arguments = {"input_ids": ids_BT, "use_cache": False, **placement(segments_BT)}
         if self.critic is not None:
             hidden = self.critic(**arguments).last_hidden_state
         else:
@@ -203,8 +204,19 @@ def _is_critic(parameter_name: str) -> bool:
     return parameter_name.startswith(("critic.", "value_head.", "quality_head.")) or f".{CRITIC}." in parameter_name
 
 
-def _positions(attention_BT: Tensor) -> Tensor:
-    return (attention_BT.cumsum(dim=1) - 1).clamp(min=0)
+def placement(segments_BT: Tensor) -> dict[str, Any]:
+    """Attention mask and positions; packed rows go without a mask, because transformers tells their sequences by position."""
+    packed = bool((segments_BT > 1).any())
+    mask = None if packed else (segments_BT > 0).long()
+    return {"attention_mask": mask, "position_ids": _positions(segments_BT)}
+
+
+def _positions(segments_BT: Tensor) -> Tensor:
+    """Index of each token within its own sequence."""
+    columns = torch.arange(segments_BT.shape[1], device=segments_BT.device)
+    begins = torch.ones_like(segments_BT, dtype=torch.bool)
+    begins[:, 1:] = segments_BT[:, 1:] != segments_BT[:, :-1]
+    return columns - (columns * begins).cummax(dim=1).values
 
 
 def resolve_model(path: str) -> str:

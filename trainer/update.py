@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from ragen_diag.config import AlgorithmConfig, OptimConfig
 from trainer.batch import Batch
 from trainer.credit import Credit
 from trainer.losses import aggregation_weights, kl_nats, policy_loss, value_loss
+from trainer.packing import packed_row, packs, refuse_mixing
 from trainer.policy import Policy, TokenStats
 
 
@@ -35,7 +35,7 @@ class Scored:
 
 
 class Updater:
-    """Holds the wrapped policy and its optimizer."""
+    """Holds the wrapped policy and its optimizer. Raises ModelError when the model cannot be packed as asked."""
 
     def __init__(
         self,
@@ -47,6 +47,8 @@ class Updater:
         temperature: float,
     ) -> None:
         self.algorithm, self.config, self.accelerator, self.temperature = algorithm, optim, accelerator, temperature
+        if optim.pack_tokens:
+            refuse_mixing(policy.lm)
         groups = policy.parameter_groups(lr=optim.lr, critic_lr=optim.critic_lr)
         self._peak = [group["lr"] for group in groups]
         optimizer = torch.optim.AdamW(groups, weight_decay=optim.weight_decay)
@@ -69,8 +71,8 @@ class Updater:
     def score(self, batch: Batch, what: str) -> Tensor:
         """No-gradient pass over a batch, (B, T): 'logp', 'value', 'quality' or 'reference' of the chosen tokens."""
         out_BT = torch.zeros_like(batch.mask_BT)
-        for rows, width in self.micro_batches(batch, np.arange(len(batch))):
-            inputs = self.inputs(batch, rows, width)
+        for rows in self.micro_batches(batch, np.arange(len(batch))):
+            inputs = self.inputs(batch, rows)
             if what == "reference":
                 values_N = self.policy.reference_logp(*inputs, self.temperature)
             else:
@@ -102,11 +104,11 @@ class Updater:
         mine = self._share(rows)
         if not len(mine):  # gradients are exchanged by all processes or by none
             mine, per_token = rows[:1], {name: torch.zeros_like(values) for name, values in per_token.items()}
-        micro_batches = list(self.micro_batches(scored.batch, mine))
-        for index, (part, width) in enumerate(micro_batches):
+        micro_batches = self.micro_batches(scored.batch, mine)
+        for index, part in enumerate(micro_batches):
             last = index == len(micro_batches) - 1
             with self.accelerator.no_sync(self.wrapped) if not last else nullcontext():
-                stats = self.wrapped(*self.inputs(scored.batch, part, width), self.temperature)
+                stats = self.wrapped(*self.inputs(scored.batch, part), self.temperature)
                 terms, measured = self.terms(stats, self.chosen(scored.batch, per_token, part))
                 loss = sum(terms.values(), torch.zeros((), device=self.accelerator.device))
                 measured["loss"] = loss
@@ -179,21 +181,24 @@ class Updater:
             found["quality"] = algorithm.value_coef * measured["thinking_quality_loss"]
         return found, measured
 
-    def micro_batches(self, batch: Batch, rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-        """Rows in micro-batches of similar length, each with the width it needs."""
-        lengths = batch.lengths_B.numpy()
-        ordered = rows[np.argsort(lengths[rows], kind="stable")]
-        for start in range(0, len(ordered), self.config.micro_batch):
-            part = ordered[start : start + self.config.micro_batch]
-            yield part, int(lengths[part].max())
+    def micro_batches(self, batch: Batch, rows: np.ndarray) -> list[np.ndarray]:
+        """What goes through the network together: samples of similar length to pad, or a pack."""
+        lengths_B = batch.lengths_B.numpy()
+        if self.config.pack_tokens:
+            return packs(lengths_B, rows, self.config.pack_tokens)
+        ordered, size = rows[np.argsort(lengths_B[rows], kind="stable")], self.config.micro_batch
+        return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
-    def inputs(self, batch: Batch, rows: np.ndarray, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids, attention and mask of some rows, cut to a width, on the device."""
-
-        def on_device(tensor: Tensor) -> Tensor:
-            return tensor[rows, :width].to(self.accelerator.device)
-
-        return on_device(batch.ids_BT), on_device(batch.attention_BT), on_device(batch.mask_BT)
+    def inputs(self, batch: Batch, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids, segments and mask of a micro-batch, as wide as it needs, on the device."""
+        if self.config.pack_tokens:
+            tensors = packed_row(batch, rows)
+        else:
+            width = int(batch.lengths_B[rows].max())
+            ids_BT, attention_BT, mask_BT = batch.ids_BT[rows], batch.attention_BT[rows], batch.mask_BT[rows]
+            tensors = ids_BT[:, :width], attention_BT[:, :width], mask_BT[:, :width]
+        ids, segments, mask = (tensor.to(self.accelerator.device) for tensor in tensors)
+        return ids, segments, mask
 
     def _share(self, rows: np.ndarray) -> np.ndarray:
         return rows[self.accelerator.process_index :: self.accelerator.num_processes]
