@@ -21,6 +21,12 @@ ENTROPY_LOW = 0.35
 ENTROPY = "conditional_entropy_nats_per_token"
 DIVERSITY = "within_prompt_diversity"
 """1 - word overlap of a prompt's reasonings: stands in for H(Z|X) in a log without log-probs."""
+_DEPENDENCE_IN_WORDS = {
+    "normalised_mi": "MI / H(X)",
+    "mi_lower_nats / prompt_entropy_nats": "MI / H(X)",
+    "text_retrieval above chance": "retrieval from the text, above chance,",
+    "retrieval above chance": "retrieval above chance,",
+}
 N_FIRST = 3
 """Estimates whose median is the run's start."""
 
@@ -220,5 +226,6 @@ def _reason(
 
     where = f"step {window[-1]}" if len(window) == 1 else f"steps {window[0]} to {window[-1]}"
     variety = "H(Z|X)" if entropy_name == ENTROPY else "diversity within a prompt"
-    text = f"{where}: {name} {show(mi)} (low is under {MI_LOW}), {variety} over its start {show(entropy)} (low: {ENTROPY_LOW})"
+    dependence = _DEPENDENCE_IN_WORDS.get(name, name)
+    text = f"{where}: {dependence} {show(mi)} (low: under {MI_LOW}), {variety} {show(entropy)} of its start (low: under {ENTROPY_LOW})"
     return text if final != Regime.UNKNOWN else f"{text}: not clear of the thresholds"

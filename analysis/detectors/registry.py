@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 
 import numpy as np
 
+from analysis.detectors.exemplars import with_exemplars
 from analysis.measures import Measures
 from analysis.run_data import RunData
 from ragen_diag.errors import UsageError
@@ -119,7 +120,7 @@ def _run_one(entry: Detector, run: RunData, measures: Measures, strict: bool) ->
             raise
         why = f"this check crashed ({type(error).__name__}: {error}); please report it"
         return [Finding(entry.code, Status.ERROR, why, evidence={"traceback": traceback.format_exc()})]
-    return found if isinstance(found, list) else [found]
+    return [with_exemplars(finding, run) for finding in (found if isinstance(found, list) else [found])]
 
 
 def _has_all(alternative: str, run: RunData, measures: Measures) -> bool:

@@ -94,7 +94,7 @@ def unit_of(name: str) -> str:
 
 def is_share(unit: str) -> bool:
     """Whether a unit is better written as per cent."""
-    return unit in _SHARES
+    return unit in _SHARES or unit.startswith("share of ")
 
 
 def amount(value: float | None, unit: str) -> str:

@@ -115,9 +115,12 @@ COVERED = {
 @pytest.mark.parametrize("name", COVERED)
 @pytest.mark.parametrize(("n", "k"), [(32, 4), (64, 8)])
 def test_intervals_cover_the_closed_form(name, n, k):
-    """300 draws here (two standard errors are 2.5 points); docs/calibration.md has the table of 1,000."""
+    """300 draws here (two standard errors are 2.5 points); docs/calibration.md has the table of 1,000.
+
+    An estimate withheld near saturation has no interval to be wrong.
+    """
     world, draws = COVERED[name], 300
-    hits = {"mi_nats": 0, "mi_batch_nats": 0, "conditional_entropy_nats_per_sequence": 0}
+    hits = {"mi_nats": [], "mi_batch_nats": [], "conditional_entropy_nats_per_sequence": []}
     bracket = 0
     for draw in range(draws):
         batch = world.draw(n, k, np.random.default_rng([11, draw, n]))
@@ -125,9 +128,11 @@ def test_intervals_cover_the_closed_form(name, n, k):
         truths = {"mi_nats": world.mi_nats, "mi_batch_nats": batch.batch_mi_nats()}
         truths["conditional_entropy_nats_per_sequence"] = world.conditional_entropy_nats
         for metric, truth in truths.items():
-            hits[metric] += found[metric].ci95[0] <= truth <= found[metric].ci95[1]
+            if (ends := found[metric].ci95) is not None:
+                hits[metric].append(ends[0] <= truth <= ends[1])
         bracket += found["mi_lower_nats"].ci95[0] <= world.mi_nats <= found["mi_upper_nats"].ci95[1]
-    assert {metric: count / draws for metric, count in hits.items() if not 0.915 <= count / draws <= 0.985} == {}
+    assert min(map(len, hits.values())) >= 0.9 * draws
+    assert {metric: np.mean(hit) for metric, hit in hits.items() if not 0.915 <= np.mean(hit) <= 0.985} == {}
     assert bracket / draws >= 0.94
 
 

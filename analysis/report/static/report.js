@@ -68,6 +68,16 @@
   }, { rootMargin: "500px 0px" });
   places.forEach((place) => seen.observe(place));
 
+  // What is in view comes first; the rest follows one by one whenever the browser has nothing else to do. A folded plot has no size yet.
+  const whenIdle = window.requestIdleCallback ?? ((work) => setTimeout(work, 50));
+  const drawNext = async () => {
+    const next = places.find((place) => !drawn.has(place) && place.offsetParent !== null);
+    if (!next) return;
+    await draw(next);
+    whenIdle(drawNext);
+  };
+  addEventListener("load", () => whenIdle(drawNext));
+
   // --- printing: light colours, everything open and drawn
   const opened = [];
   addEventListener("beforeprint", () => {
