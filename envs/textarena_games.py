@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +17,8 @@ from envs.errors import require
 from envs.text_env import Outcome, TextEnv
 
 MAX_MOVE_CHARS = 2000
+MAX_SEARCHED = 2000
+"""Positions that `solve` looks at."""
 GAME = -1
 """Sender of the game's own messages."""
 _GLOBAL_RANDOM = threading.Lock()
@@ -63,8 +68,11 @@ class TextArenaEnv(TextEnv):
         self.game, self._random_state = game, random.getstate()
         try:
             self._env: Any = package.make(f"{game}-raw")
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError) as error:  # before LookupError, whose kind KeyError is
             raise ValueError(f"TextArena has no game {game!r}: {error}") from error
+        except LookupError as error:
+            lacking = str(error).strip("* \n").splitlines()[0]
+            raise ValueError(f"TextArena's {game} needs data that is not on this machine: {lacking}") from error
 
     @contextmanager
     def _own_random(self) -> Iterator[None]:
@@ -87,7 +95,7 @@ class TextArenaEnv(TextEnv):
                 self._env.reset(num_players=1, seed=seed)
             except (AssertionError, ValueError) as error:
                 raise ValueError(f"TextArena's {self.game} is no game for one player: {error}") from error
-            self._text = self._messages()
+            self._text = self._first_message = self._messages()
 
     def _apply(self, action: str) -> Outcome:
         if len(action) > MAX_MOVE_CHARS:
@@ -115,7 +123,36 @@ class TextArenaEnv(TextEnv):
     def _observe(self) -> str:
         return self._text
 
+    def solve(self) -> list[str] | None:
+        """The fewest offered moves that win, tried out on copies of the game; None for games that name no moves or are too large."""
+        state = self._random_state
+        try:
+            return self._search()
+        finally:
+            self._random_state = state
+
+    def _search(self) -> list[str] | None:
+        queue: deque[tuple[Any, list[str]]] = deque([(self._env, [])])
+        seen: set[str] = set()
+        while queue and len(seen) < MAX_SEARCHED:
+            game, plan = queue.popleft()
+            for move in self._offered_moves():
+                with self._own_random():
+                    after = deepcopy(game)
+                    over, _ = after.step(move)
+                    if over and float((after.close()[0] or {}).get(0, 0.0)) >= 1.0:
+                        return [*plan, move]
+                    position = "" if over else after.get_observation()[1][-1][1]
+                if not over and position not in seen:
+                    seen.add(position)
+                    queue.append((after, [*plan, move]))
+        return None
+
+    def _offered_moves(self) -> list[str]:
+        """The moves in brackets that the game's first message names, each once."""
+        return list(dict.fromkeys(re.findall(r"\[[a-z]{2,10}\]", self._first_message)))
+
     def random_action(self, rng: np.random.Generator) -> str:
-        """A random direction, or a number from 1 to 20."""
-        moves = ("[up]", "[down]", "[left]", "[right]", f"[{int(rng.integers(1, 21))}]")
+        """A move that the game names in brackets; where it names none, a number from 1 to 20."""
+        moves = self._offered_moves() or [f"[{int(rng.integers(1, 21))}]"]
         return moves[int(rng.integers(len(moves)))]

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from envs.registry import BadOption, MissingExtra, make
@@ -33,6 +34,26 @@ def test_a_textarena_game_won_and_lost():
     observation, reward, terminated, _, info = env.step("sideways")
     assert (reward, terminated, info["success"], info["action_is_valid"]) == (0.0, True, False, False)
     assert "Invalid Move" in observation
+
+
+def test_a_textarena_game_is_solved_by_trying_it_out():
+    pytest.importorskip("textarena")
+    for seed in range(3):
+        env = make("textarena:FrozenLake-v0-random")
+        env.reset(seed=seed)
+        plan = env.unwrapped.solve()
+        assert len(plan) == 6, "down and right three times each, in some order, unless holes forbid it"
+        for move in plan:
+            *_, info = env.step(move)
+        assert info["success"]
+
+
+def test_random_moves_are_moves_of_the_game():
+    pytest.importorskip("textarena")
+    env = make("textarena:FrozenLake-v0")
+    env.reset(seed=0)
+    moves = {env.unwrapped.random_action(np.random.default_rng(seed)) for seed in range(50)}
+    assert moves == {"[up]", "[down]", "[left]", "[right]"}
 
 
 def test_textarena_leaves_the_global_generator_alone():
