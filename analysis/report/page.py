@@ -255,9 +255,10 @@ def _plain(value: Any) -> Any:
 
 
 def _columns(filter_: dict[str, Any] | None) -> list[str]:
-    """Columns of the filter table in first-seen order."""
+    """Columns of the filter table in first-seen order, without those whose values the filter's name spells out."""
     table = (filter_ or {}).get("table") or []
-    return list(dict.fromkeys(key for row in table if isinstance(row, dict) for key in row))
+    columns = dict.fromkeys(key for row in table if isinstance(row, dict) for key in row)
+    return [name for name in columns if "filter" not in columns or name not in ("strategy", "value", "mode")]
 
 
 def _run_notes(run: RunReport, rollouts: list[ViewRollout]) -> list[str]:
