@@ -1,8 +1,9 @@
-"""MkDocs hook: pages made from the code, so that they cannot go stale: CLI reference, log schema, one page per check,
-the reports of the gallery."""
+"""MkDocs hook: pages made from the code, so that they cannot go stale: CLI reference, log schema, presets, the reference's
+experiments, one page per check, the reports of the gallery."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import tempfile
@@ -10,10 +11,13 @@ from pathlib import Path
 
 from mkdocs.structure.files import File, Files
 
+import yaml
+
 from analysis.readers import aliases
 from ragen_diag import checks, metric_names, rollout_log
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # mkdocs puts neither the repository nor its tests on the path
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # mkdocs puts neither the repository nor its tests on the path
 from scripts.make_gallery import write_gallery
 
 
@@ -23,6 +27,9 @@ def on_files(files: Files, *, config) -> Files:
         "reference/log-schema.md": log_schema(),
         "reference/metric-names.md": metric_table(),
         "reference/metrics-across-frameworks.md": metrics_across_frameworks(),
+        "reference/configuration.md": configuration(),
+        "reference/presets.md": presets(),
+        "guides/reproducing.md": reproducing(),
         "checks/index.md": check_index(),
         **{f"checks/{code}.md": checks.page(code) for code in checks.codes()},
     }
@@ -97,6 +104,51 @@ _NAMES_THAT_CHANGED = [
     "| verl `critic/score`, `critic/rewards` | before and after the KL penalty inside the reward | `reward_mean`, `reward_after_kl_mean` |",
     "| verl `actor/entropy_loss` to 0.3, `actor/entropy` from 0.4 | the same entropy, renamed | `entropy_nats` |",
 ]  # fmt: skip
+
+
+def configuration() -> str:
+    """Every key with type, default and the text under its field."""
+    lines = ["# Configuration", "", "The keys of a training run's YAML file; on the command line `section.key=value`.", ""]
+    tree = ast.parse((ROOT / "ragen_diag" / "config_sections.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        title = node.name.removesuffix("Config")
+        section = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in title).lstrip("_")
+        heading = "The run itself" if node.name == "TrainConfig" else section
+        lines += [f"## {heading}", "", ast.get_docstring(node) or "", "", "| key | type | default | what it does |", "|---|---|---|---|"]
+        for entry, text in zip(node.body, node.body[1:], strict=False):
+            if isinstance(entry, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                default = "–" if entry.value is None else ast.unparse(entry.value).replace("field(default_factory=dict)", "{}")
+                cells = [f"`{ast.unparse(entry.target)}`", f"`{ast.unparse(entry.annotation)}`", f"`{default}`", str(text.value.value)]
+                lines.append("| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def presets() -> str:
+    lines = ["# Presets", "", "`ragen-diag train NAME key=value ...` starts from one of these; what a preset leaves out has the default of the",
+             "[configuration](configuration.md); `run.yaml` in the run folder holds all of it.", ""]  # fmt: skip
+    for path in sorted((ROOT / "ragen_diag" / "presets").glob("*.yaml")):
+        text = path.read_text(encoding="utf-8").splitlines()
+        comment = [line.removeprefix("#").strip() for line in text if line.startswith("#")]
+        body = [line for line in text if not line.startswith("#")]
+        lines += [f"## {path.stem}", "", *comment, "", "```yaml", *body, "```", ""]
+    return "\n".join(lines)
+
+
+def reproducing() -> str:
+    """The README of examples/reproduce, with the experiments it holds."""
+    folder = ROOT / "examples" / "reproduce"
+    title, _, text = (folder / "README.md").read_text(encoding="utf-8").partition("\n")
+    lines = [title.replace("# ", "# Guide: reproducing ").replace("The", "the"), text, "## The experiments", "",
+             "| experiment | question | published as | reported | needs |", "|---|---|---|---|---|"]  # fmt: skip
+    for path in sorted(folder.glob("*.yaml")):
+        entry = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if "question" in entry:  # base.yaml is what they share
+            cells = (str(entry.get(key, "")).replace("|", "/") for key in ("question", "source", "expect", "needs"))
+            lines.append(f"| `{path.stem}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def check_index() -> str:

@@ -41,7 +41,7 @@ def demo(
 def train(
     config: Annotated[str, typer.Argument(help="Preset name, YAML file, or the run.yaml of an earlier run.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Such as optim.learning_rate=3e-5.")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Such as optim.lr=3e-5.")
     ] = None,
     run_dir: Annotated[Path | None, typer.Option("--run-dir", help="New run folder; default: runs/<preset>.")] = None,
     filter_file: Annotated[Path | None, typer.Option("--filter", help="Filter file, as `tune` writes it.")] = None,

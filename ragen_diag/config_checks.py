@@ -38,7 +38,8 @@ def build(cls: Any, data: Mapping[str, Any], where: str, problems: list[str], ro
     for key, value in data.items():
         dotted = f"{where}.{key}" if where else str(key)
         if key not in hints:
-            problems.append(f"unknown key '{dotted}'.{did_you_mean(str(key), hints) or _elsewhere(str(key), root)}")
+            hint = did_you_mean(str(key), hints) or _elsewhere(str(key), root) or f" Known here: {', '.join(hints)}."
+            problems.append(f"unknown key '{dotted}'.{hint}")
         elif dataclasses.is_dataclass(hints[key]):
             if isinstance(value, Mapping):
                 values[key] = build(hints[key], value, dotted, problems, root)
@@ -171,6 +172,8 @@ def _of_networks(config: TrainConfig) -> list[str]:
         found.append("algorithm.thinking_gate reads the critic: it needs algorithm.advantage gae or bi_level_gae")
     if algorithm.thinking_gate and not config.rollout.think:
         found.append("algorithm.thinking_gate needs rollout.think")
+    if config.runtime.fsdp and config.runtime.precision == "fp16":
+        found.append("runtime.fsdp has no loss scaling, which runtime.precision=fp16 needs; take bf16")
     if config.rollout.backend == "vllm" and config.filter.metric in ("entropy", "entropy_std"):
         found.append(f"filter.metric={config.filter.metric}: vLLM tells no entropies to rank groups by")
     if config.rollout.backend == "vllm" and config.model.tuning != "lora":

@@ -19,7 +19,8 @@ def test_the_documentation_builds_without_a_warning(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     site = tmp_path / "site"
-    for page in ("checks/TC01", "reference/cli", "reference/log-schema", "guides/rollout-filtering", "adding-a-check"):
+    for page in ("checks/TC01", "reference/cli", "reference/log-schema", "reference/presets",
+                 "guides/reproducing", "guides/rollout-filtering", "adding-a-check"):  # fmt: skip
         assert (site / page / "index.html").is_file(), page
     for report, word in {"healthy": "Healthy", "template-collapse": "Collapsed", "echo-trap": "Collapsed",
                          "broken-pipeline": "Broken pipeline"}.items():  # fmt: skip
