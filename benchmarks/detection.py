@@ -217,8 +217,8 @@ entropy), the reference's stop rule (how far the in-group std fell for ten steps
 ## What this does not show
 
 Planted runs share our idea of what failures look like; real ones are in `tests/cases/`. Template collapse is planted as
-exact copies (text-only logs) or as reworded templates with cross scores; reworded templates without cross scores are not
-found by any check here, only by the text classifier of a run that began input-driven.
+exact copies (text-only logs) or as reworded templates with cross scores. Reworded templates without cross scores are judged by
+their words alone, on planted texts of their own in `tests/detectors/test_template_words.py`.
 """
 
 
