@@ -76,6 +76,9 @@ class ReasoningGymEnv(TextEnv):
         answer = action.strip()
         if not answer or len(answer) > MAX_ANSWER_CHARS:
             return Outcome(valid=False)
+        if self._item["question"].strip() in answer:
+            # Scorers that take the last number of a text pay for a question that happens to end with its answer.
+            return Outcome(terminated=True, valid=False)
         try:
             score = float(self._data.score_answer(answer, self._item))
             problem = {}

@@ -83,5 +83,8 @@ def test_reasoning_gym_tasks():
     env = make("reasoning_gym", config={"min_numbers": 3, "max_numbers": 3})
     env.reset(seed=1)
     assert env.step("no idea")[1:3] == (0.0, True)  # the package pays 0.01 for this
+    env = make("reasoning_gym:gsm_symbolic")
+    question, _ = env.reset(seed=123)
+    assert env.step(question)[1:3] == (0.0, True), "this question ends with its own answer"
     with pytest.raises(BadOption, match="does not make 'tic_tac'"):
         make("reasoning_gym:tic_tac")
