@@ -52,7 +52,9 @@ class LoopState:
     """Latest `gradient_noise_ratio`, which such decisions use."""
 
 
-def save(run_dir: Path, state: LoopState, policy: Policy, optimizer: Any, tokenizer: Any, *, keep: int) -> Path:
+def save(
+    run_dir: Path, state: LoopState, policy: Policy, optimizer_state: dict[str, Any], tokenizer: Any, *, keep: int
+) -> Path:
     """Write a checkpoint and delete all but the newest `keep` (0 keeps all). Raises RunFolderError when the disk refuses."""
     final = run_dir / CHECKPOINTS_DIR / f"step-{state.step:06d}"
     temporary = final.with_name(f".{final.name}.tmp-{os.getpid()}")
@@ -64,7 +66,7 @@ def save(run_dir: Path, state: LoopState, policy: Policy, optimizer: Any, tokeni
         tokenizer.save_pretrained(temporary / "model")
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.trained_state().items()}
         save_file(weights, temporary / "trained.safetensors")
-        torch.save(optimizer.state_dict(), temporary / "optimizer.pt")
+        torch.save(optimizer_state, temporary / "optimizer.pt")
         (temporary / "state.json").write_text(json.dumps(dataclasses.asdict(state)), encoding="utf-8")
         for path in temporary.rglob("*"):
             if path.is_file():
@@ -106,8 +108,8 @@ def load_weights(folder: Path, policy: Policy) -> None:
         raise ModelError(f"{folder}: its weights cannot be loaded ({error})") from error
 
 
-def load(folder: Path, policy: Policy, optimizer: Any) -> LoopState:
-    """Restore weights and optimizer in place; returns the loop's memory."""
+def load(folder: Path, policy: Policy) -> tuple[LoopState, dict[str, Any]]:
+    """Restore weights in place; returns the loop's memory and the optimizer's state."""
     load_weights(folder, policy)
-    optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
-    return LoopState(**json.loads((folder / "state.json").read_text(encoding="utf-8")))
+    state = LoopState(**json.loads((folder / "state.json").read_text(encoding="utf-8")))
+    return state, torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu")

@@ -92,8 +92,9 @@ class Trainer:
         self.collector = Collector(config, run_dir, self.agent, self.accelerator)
         self.settings = self.collector.settings
         self.updater = Updater(
-            self.agent.policy, config.algorithm, config.optim, self.accelerator, temperature=config.rollout.temperature
-        )
+            self.agent.policy, config.algorithm, config.optim, self.accelerator,
+            temperature=config.rollout.temperature, fsdp=config.runtime.fsdp,
+        )  # fmt: skip
         self.rows: list[Row] = []
         self.validations: list[tuple[int, EvalResult]] = []
 
@@ -101,7 +102,8 @@ class Trainer:
         """All remaining steps, with validation, checkpoints and early stops between them."""
         saved = checkpoints.list_checkpoints(self.run_dir) if resume else []
         if saved:
-            self.state = checkpoints.load(saved[-1][1], self.agent.policy, self.updater.optimizer)
+            self.state, optimizer_state = checkpoints.load(saved[-1][1], self.agent.policy)
+            self.updater.restore(optimizer_state)
             self.rows = [row for row in read_metrics(self.run_dir) if (row["step"] or 0) <= self.state.step]
             if self.state.filter is not None:
                 self.filter = FilterSetting.from_mapping(self.state.filter)
@@ -311,9 +313,10 @@ class Trainer:
             self.accelerator.log(numbers, step=int(row["step"] or 0))
 
     def _save(self) -> None:
+        optimizer_state = self.updater.optimizer_state()
         if self.accelerator.is_main_process:
             checkpoints.save(
-                self.run_dir, self.state, self.agent.policy, self.updater.optimizer, self.agent.tokenizer,
+                self.run_dir, self.state, self.agent.policy, optimizer_state, self.agent.tokenizer,
                 keep=self.config.runtime.keep_checkpoints,
             )  # fmt: skip
         self.accelerator.wait_for_everyone()

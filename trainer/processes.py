@@ -16,6 +16,8 @@ from ragen_diag.config_checks import TRACKERS
 from ragen_diag.errors import MissingExtra, UsageError
 
 SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
+_SWITCHES = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM")
+"""What `accelerate launch` sets for them; on CPU Accelerate then starts plain data parallel without a word."""
 _ASKED = re.compile(r"--num[_-]processes[=\0](\d+)")
 
 
@@ -28,6 +30,9 @@ def make_accelerator(config: TrainConfig, run_dir: Path) -> Accelerator:
                 f"runtime.tracker={tracker} needs the package {TRACKERS[tracker]}. "
                 f"Install it with `pip install {TRACKERS[tracker]}`, or choose another tracker, or none."
             )
+    for switch in _SWITCHES:
+        if os.environ.get(switch, "false").lower() == "true":
+            raise UsageError(_refusal(switch.removeprefix("ACCELERATE_USE_")))
     AcceleratorState._reset_state()  # a second run in one process may want another precision
     accelerator = Accelerator(
         cpu=config.runtime.device == "cpu",
@@ -36,13 +41,22 @@ def make_accelerator(config: TrainConfig, run_dir: Path) -> Accelerator:
         project_dir=str(run_dir / "tracker") if trackers else None,
     )
     if accelerator.distributed_type in SHARDED:
+        raise UsageError(_refusal(accelerator.distributed_type.value))
+    if config.runtime.fsdp and accelerator.num_processes == 1:
         raise UsageError(
-            f"{accelerator.distributed_type.value} shards the weights, and rollouts need them whole in every process. "
-            "Launch without it (data parallel), and train adapters (model.tuning=lora) where memory is short."
+            "runtime.fsdp shards the update over several processes, and there is one. Start more, or set it to false."
         )
     if config.rollout.backend == "vllm" and accelerator.num_processes > 1:
         raise UsageError("rollout.backend=vllm runs inside one training process; start a single one")
     return accelerator
+
+
+def _refusal(launch: str) -> str:
+    return (
+        f"{launch} wraps the model for training alone, and rollouts need the weights whole in every process. Launch plain data "
+        "parallel (examples/accelerate/multi_gpu_bf16.yaml) with runtime.fsdp=true, which shards weights, gradients and "
+        "optimizer state during the update; model.tuning=lora and model.gradient_checkpointing=true save memory as well."
+    )
 
 
 def refuse_silent_single_process() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from trainer.credit import Credit
 from trainer.losses import aggregation_weights, kl_nats, policy_loss, value_loss
 from trainer.packing import packed_row, packs, refuse_mixing
 from trainer.policy import Policy, TokenStats
+from trainer.sharding import Shards, load_optimizer_state, whole_optimizer_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +47,21 @@ class Updater:
         accelerator: Accelerator,
         *,
         temperature: float,
+        fsdp: bool = False,
     ) -> None:
         self.algorithm, self.config, self.accelerator, self.temperature = algorithm, optim, accelerator, temperature
         if optim.pack_tokens:
             refuse_mixing(policy.lm)
-        groups = policy.parameter_groups(lr=optim.lr, critic_lr=optim.critic_lr)
-        self._peak = [group["lr"] for group in groups]
-        optimizer = torch.optim.AdamW(groups, weight_decay=optim.weight_decay)
         self.policy = policy
-        self.wrapped, self.optimizer = accelerator.prepare(policy, optimizer)
+        self.shards = Shards(policy, accelerator) if fsdp else None
+        trained = self.shards.module if self.shards else policy
+        groups = trained.parameter_groups(lr=optim.lr, critic_lr=optim.critic_lr)
+        self._peak = [group["lr"] for group in groups]
+        self.optimizer: Any = accelerator.prepare(torch.optim.AdamW(groups, weight_decay=optim.weight_decay))
+        # Device and precision only where the shards exchange gradients themselves.
+        self.wrapped: Any = accelerator.prepare_model(trained, evaluation_mode=fsdp)
+        if self.shards:
+            accelerator.prepare_model(policy, evaluation_mode=True)
 
     def set_progress(self, done: float) -> float:
         """Set the learning rates for a point of the run (0 to 1); returns the policy's."""
@@ -85,6 +93,10 @@ class Updater:
 
     def run(self, scored: Scored, *, rng: np.random.Generator) -> dict[str, float]:
         """All epochs and mini-batches over one batch; returns means of the update's metrics."""
+        with self.shards.training() if self.shards else nullcontext():
+            return self._run(scored, rng)
+
+    def _run(self, scored: Scored, rng: np.random.Generator) -> dict[str, float]:
         seen: dict[str, list[float]] = defaultdict(list)
         for _ in range(self.config.epochs):
             order = rng.permutation(len(scored.batch))
@@ -101,21 +113,18 @@ class Updater:
     def _mini_batch(self, scored: Scored, rows: np.ndarray) -> dict[str, float]:
         totals: dict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
         per_token = self.per_token(scored, rows)
-        mine = self._share(rows)
-        if not len(mine):  # gradients are exchanged by all processes or by none
-            mine, per_token = rows[:1], {name: torch.zeros_like(values) for name, values in per_token.items()}
-        micro_batches = self.micro_batches(scored.batch, mine)
-        for index, part in enumerate(micro_batches):
-            last = index == len(micro_batches) - 1
+        passes = self._passes(scored.batch, rows)
+        for index, (part, counts) in enumerate(passes):
+            last = index == len(passes) - 1
             with self.accelerator.no_sync(self.wrapped) if not last else nullcontext():
                 stats = self.wrapped(*self.inputs(scored.batch, part), self.temperature)
                 terms, measured = self.terms(stats, self.chosen(scored.batch, per_token, part))
                 loss = sum(terms.values(), torch.zeros((), device=self.accelerator.device))
                 measured["loss"] = loss
                 # Data-parallel wrappers average gradients over processes; the weights already are shares of the whole mini-batch.
-                self.accelerator.backward(loss * self.accelerator.num_processes)
+                self.accelerator.backward(loss * (self.accelerator.num_processes * counts))
             for name, value in measured.items():
-                totals[name] = totals[name] + value.detach().cpu()
+                totals[name] = totals[name] + value.detach().cpu() * counts
         norm = self.accelerator.clip_grad_norm_(self.wrapped.parameters(), self.config.grad_clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -200,8 +209,26 @@ class Updater:
         ids, segments, mask = (tensor.to(self.accelerator.device) for tensor in tensors)
         return ids, segments, mask
 
-    def _share(self, rows: np.ndarray) -> np.ndarray:
-        return rows[self.accelerator.process_index :: self.accelerator.num_processes]
+    def _passes(self, batch: Batch, rows: np.ndarray) -> list[tuple[np.ndarray, int]]:
+        """This process's micro-batches, and whether each counts.
+
+        Gradients are exchanged by all processes or by none, and layers gathered so: who has fewer adds passes that count 0.
+        """
+        n_processes = self.accelerator.num_processes
+        shares = [self.micro_batches(batch, rows[process::n_processes]) for process in range(n_processes)]
+        mine = shares[self.accelerator.process_index]
+        wanted = max(map(len, shares)) if self.shards else 1
+        return [(part, 1) for part in mine] + [(rows[:1], 0)] * (wanted - len(mine))
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """What a checkpoint holds of the optimizer; all processes call it, or none."""
+        return whole_optimizer_state(self.optimizer)
+
+    def restore(self, optimizer_state: dict[str, Any]) -> None:
+        """Go on from a checkpoint, after its weights were loaded into the policy."""
+        load_optimizer_state(self.optimizer, optimizer_state)
+        if self.shards:
+            self.shards.follow()
 
     def _sum_over_processes(self, totals: dict[str, Tensor]) -> dict[str, float]:
         names = sorted(totals)

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 from accelerate.utils import DistributedType
+from safetensors.torch import load_file
 
 from ragen_diag.config import to_dict
-from ragen_diag.errors import UsageError
+from ragen_diag.errors import ConfigError, UsageError
 from ragen_diag.rollout_log import read_metrics, step_files
 from trainer import processes
 from trainer.loop import train
+from trainer.policy import Policy
 from trainer.processes import processes_asked_for
 
 RUNNER = """
@@ -81,6 +84,56 @@ def test_two_processes_train_like_one_and_resume(small, tmp_path, extra):
         assert pq.read_table(mine, columns=columns).equals(pq.read_table(theirs, columns=columns))
 
 
+@pytest.mark.distributed
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["model.tuning=lora", "algorithm.advantage=gae", "optim.mini_batch=5", "optim.micro_batch=1"],  # uneven passes
+        [
+            "model.tuning=full",
+            "algorithm.kl_coef=0.01",
+            "optim.pack_tokens=400",
+            "model.gradient_checkpointing=true",
+            "optim.mini_batch=6",
+        ],
+    ],
+    ids=["lora-critic-uneven", "full-packed-checkpointed"],
+)
+def test_shards_train_like_one_process_and_resume(small, tmp_path, extra):
+    sizes = ["rollout.groups=3", "runtime.checkpoint_every=1", "runtime.keep_checkpoints=0", *extra]
+    sizes += ["diagnostics.gradient_every=1", "diagnostics.every=1"]
+    one = small("steps=3", *sizes)
+    train(one, tmp_path / "one", progress=False)
+    for steps, arguments in ((1, []), (2, ["resume"])):
+        config = small(f"steps={steps}", "runtime.fsdp=true", *sizes)
+        done = launch(torchrun(), tmp_path, config, tmp_path / "two", *arguments)
+        assert done.returncode == 0, done.stderr[-3000:]
+    train(one, tmp_path / "two", resume=True, progress=False)  # and once more without shards
+    alone, together = read_metrics(tmp_path / "one"), read_metrics(tmp_path / "two")
+    for mine, theirs in zip(alone, together, strict=True):
+        for name, value in mine.items():
+            if "wall" not in name:
+                assert theirs[name] == pytest.approx(value, abs=1e-4, rel=1e-4), name
+    weights, gradients = first_update(tmp_path / "one")
+    sharded_weights, sharded_gradients = first_update(tmp_path / "two")
+    assert (sharded_gradients - gradients).norm() <= 1e-5 * gradients.norm()
+    critic = one.algorithm.advantage == "gae"
+    start = flat(Policy(one.model, seed=one.seed, with_critic=critic, with_reference=False).trained_state())
+    # Adam divides by the gradient's size, so rounding shows where that is next to nothing.
+    assert (sharded_weights - weights).norm() <= 1e-3 * (weights - start).norm()
+
+
+def flat(tensors):
+    return torch.cat([tensors[name].flatten() for name in sorted(tensors)])
+
+
+def first_update(run_dir):
+    """Weights and (running mean of the) gradient in the first step's checkpoint, as one process would have written them."""
+    folder = run_dir / "checkpoints" / "step-000001"
+    state = torch.load(folder / "optimizer.pt", weights_only=True)["state"]
+    return flat(load_file(folder / "trained.safetensors")), flat({i: s["exp_avg"] for i, s in state.items()})
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
@@ -98,13 +151,30 @@ def test_what_the_launcher_was_asked_for(command, expected):
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
-    [("distributed_type", DistributedType.FSDP, "shards the weights"), ("num_processes", 2, "start a single one")],
+    [
+        ("distributed_type", DistributedType.DEEPSPEED, "with runtime.fsdp=true"),
+        ("num_processes", 2, "start a single one"),
+    ],
 )
 def test_launches_that_cannot_be_served(small, tmp_path, monkeypatch, name, value, message):
     config = small("rollout.backend=vllm", "model.tuning=lora")
     monkeypatch.setattr(processes.Accelerator, name, value)
     with pytest.raises(UsageError, match=message):
         processes.make_accelerator(config, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["FSDP", "DEEPSPEED"])
+def test_a_sharding_launch_is_refused_before_accelerate_ignores_it(small, tmp_path, monkeypatch, name):
+    monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
+    with pytest.raises(UsageError, match=f"{name} wraps the model.*multi_gpu_bf16.yaml.*runtime.fsdp=true"):
+        processes.make_accelerator(small(), tmp_path)
+
+
+def test_shards_need_several_processes_and_no_loss_scaling(small, tmp_path):
+    with pytest.raises(UsageError, match=r"runtime\.fsdp shards the update over several processes, and there is one"):
+        processes.make_accelerator(small("runtime.fsdp=true"), tmp_path)
+    with pytest.raises(ConfigError, match=r"runtime\.fsdp has no loss scaling"):
+        small("runtime.fsdp=true", "runtime.precision=fp16")
 
 
 @pytest.mark.distributed
