@@ -13,10 +13,14 @@ from analysis.snr import TIE_ATOL
 from ragen_diag.findings import Family, Finding, Status
 
 
+# A copy of every column would double what a run of 400,000 rollouts needs.
+_COLUMNS = ["step", "group", "trajectory_id", "return_", "kept", "advantage", "advantage_absmax"]
+
+
 def _with_group_spread(run: RunData) -> pd.DataFrame:
     """Training rollouts with the spread of their group's returns and their own distance from the group's mean."""
     train = run.train
-    train = train[(train["group"] >= 0) & train["return_"].notna()]
+    train = train.loc[(train["group"] >= 0) & train["return_"].notna(), _COLUMNS]
     grouped = train.groupby("group")["return_"]
     return train.assign(
         spread=grouped.transform("max") - grouped.transform("min"),
