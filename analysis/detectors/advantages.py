@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from analysis.detectors.registry import detector
@@ -12,21 +11,17 @@ from analysis.run_data import RunData
 from analysis.snr import TIE_ATOL
 from ragen_diag.findings import Family, Finding, Status
 
-
-# A copy of every column would double what a run of 400,000 rollouts needs.
+# What is looked at: a copy of every column would double what a run of 400,000 rollouts needs.
 _COLUMNS = ["step", "group", "trajectory_id", "return_", "kept", "advantage", "advantage_absmax"]
 
 
-def _with_group_spread(run: RunData) -> pd.DataFrame:
-    """Training rollouts with the spread of their group's returns and their own distance from the group's mean."""
+def _with_group_mean(run: RunData) -> pd.DataFrame:
+    """Training rollouts with their distance from their group's mean return and the group's size."""
     train = run.train
     train = train.loc[(train["group"] >= 0) & train["return_"].notna(), _COLUMNS]
     grouped = train.groupby("group")["return_"]
-    return train.assign(
-        spread=grouped.transform("max") - grouped.transform("min"),
-        distance=(train["return_"] - grouped.transform("mean")).abs(),
-        size=grouped.transform("size"),
-    )
+    distance = (train["return_"] - grouped.transform("mean")).abs()
+    return train.assign(distance=distance, size=grouped.transform("size"))
 
 
 @detector(
@@ -44,7 +39,7 @@ def zero_advantages(run: RunData, measures: Measures, *, fail_at: float = 0.5, w
     check = ("whether rewards are summed before the advantage is computed", "the group ids the estimator received",
              "the response mask")  # fmt: skip
     if len(run.rollouts) and run.train["advantage"].notna().any():
-        train = _with_group_spread(run)
+        train = _with_group_mean(run)
         scale = max(1.0, float(train["return_"].abs().max())) if len(train) else 1.0
         judged = train[
             (train["size"] >= 2)
@@ -89,17 +84,19 @@ def amplified_noise(run: RunData, measures: Measures, *, noise: float = 1e-3, wa
     warn_at: share of the groups that are not exactly tied. Source: verl#6348 (spread 1e-5 amplified to ±0.62).
     """
     limit = {"noise_share_of_scale": noise, "warn_at": warn_at, "source": "verl#6348; the share is ours"}
-    train = _with_group_spread(run)
-    returns = train["return_"].to_numpy(dtype="float64")
-    scale = float(max(np.ptp(returns), np.abs(returns).max())) if len(returns) else 0.0
-    groups = train[(train["size"] >= 2) & (train["spread"] > 0)].groupby("group")
-    if not len(groups) or scale == 0:
+    train = run.train
+    group = train["group"].where(train["return_"].notna() & (train["group"] >= 0))
+    returns = train["return_"].groupby(group)
+    spread = returns.max() - returns.min()
+    spread = spread[spread > 0]
+    if not len(spread):
         return Finding("AD02", Status.INCONCLUSIVE, "no group has two different returns", threshold=limit)
-    spread = groups["spread"].first()
+    low, high = returns.min().min(), returns.max().max()
+    scale = float(max(high - low, abs(low), abs(high)))
     tiny = spread <= noise * scale
     # Rounding of float32 sums is no reward at all; what lies between it and `noise` is what training would amplify.
     share = float(tiny.mean())
-    advantage = groups["advantage_absmax"].max()[tiny]
+    advantage = train["advantage_absmax"].groupby(group).max()[spread.index][tiny]
     evidence = {
         "noise_group_share": share,
         "n_groups": len(spread),
