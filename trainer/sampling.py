@@ -115,17 +115,35 @@ class TransformersSampler:
     ) -> list[Sample]:
         """One reply for each row; rows that are not asked for are dropped."""
         self._keep(rows, contexts)
-        fresh = [list(context[len(seen) :]) for context, seen in zip(contexts, self._seen, strict=True)]
+        if any(self._seen):
+            fresh = [list(context[len(seen) :]) for context, seen in zip(contexts, self._seen, strict=True)]
+            hidden = self._read(fresh)
+        else:
+            hidden = self._read_distinct(contexts)
+        self._seen = [list(context) for context in contexts]
+        return self._draw(self.lm.logits(hidden), streams)
+
+    def _read(self, fresh: Sequence[Sequence[int]]) -> Tensor:
+        """Bring new ids of every row into the cache: hidden states (rows, hidden) of each row's last one."""
         width = max(map(len, fresh))
-        ids = torch.full((len(rows), width), self.pad_id)
-        real = torch.zeros((len(rows), width), dtype=torch.long)
+        ids = torch.full((len(fresh), width), self.pad_id)
+        real = torch.zeros((len(fresh), width), dtype=torch.long)
         for i, row in enumerate(fresh):
             ids[i, : len(row)], real[i, : len(row)] = torch.tensor(row), 1
         hidden = self._forward(ids.to(self.device), real.to(self.device))
         last = real.sum(dim=1).to(self.device) - 1
-        logits = self.lm.logits(hidden[torch.arange(len(rows), device=self.device), last])
-        self._seen = [list(context) for context in contexts]
-        return self._draw(logits, streams)
+        return hidden[torch.arange(len(fresh), device=self.device), last]
+
+    def _read_distinct(self, contexts: Sequence[Sequence[int]]) -> Tensor:
+        """`_read` into an empty cache, each context once: the members of a group begin with the same one."""
+        index: dict[tuple[int, ...], int] = {}
+        which = torch.tensor([index.setdefault(tuple(context), len(index)) for context in contexts], device=self.device)
+        self._attend = self._attend[: len(index)]
+        hidden = self._read(list(index))
+        if len(index) < len(contexts):
+            self._cache.batch_select_indices(which)
+            self._attend, hidden = self._attend[which], hidden[which]
+        return hidden
 
     def _draw(self, logits: Tensor, streams: Sequence[np.random.Generator]) -> list[Sample]:
         cap = self.settings.max_tokens

@@ -73,6 +73,25 @@ def test_a_row_samples_the_same_alone_and_in_company(lm):
     assert alone.ids == together.ids
 
 
+def test_members_of_a_group_read_their_prompt_once(lm, monkeypatch):
+    """Four rollouts of two ragged prompts, interleaved: two prompts are read, and every later turn matches whole passes."""
+    read = []
+    states = lm.states
+    monkeypatch.setattr(lm, "states", lambda ids, **named: read.append(tuple(ids.shape)) or states(ids, **named))
+    settings = SamplingSettings(5)
+    sampler = TransformersSampler(lm, settings, end_ids=[1], pad_id=0)
+    contexts = [[5, 6], [7, 8, 9, 10], [5, 6], [7, 8, 9, 10]]
+    streams = [stream(0, row) for row in range(4)]
+    for turn in range(2):
+        samples = sampler.sample(range(4), contexts, streams)
+        if turn == 0:
+            assert read[0] == (2, 4)
+            assert len({tuple(sample.ids) for sample in samples}) == 4, "members share the prompt, not the chance"
+        for context, sample in zip(contexts, samples, strict=True):
+            assert sample.logprobs == pytest.approx(whole_logprobs(lm, context, sample.ids, settings)[0], abs=1e-4)
+        contexts = [context + sample.ids + [2] for context, sample in zip(contexts, samples, strict=True)]
+
+
 def test_streams_differ_by_key_and_repeat():
     assert stream(1, 2).random() == stream(1, 2).random()
     assert len({stream(1, 2).random(), stream(2, 1).random(), stream(1, 3).random()}) == 3
