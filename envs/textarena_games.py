@@ -33,7 +33,8 @@ class TextArenaEnv(TextEnv):
     draws from Python's global generator; here each environment keeps a state of its own, so that episodes do not mix.
 
     ## Action Space
-    Text: a move as the game asks for it, usually in brackets (`[up]`), at most 2000 characters.
+    Text: a move as the game asks for it, usually in brackets (`[up]`), at most 2000 characters. A text that names several of
+    the game's moves is invalid.
 
     ## Observation Space
     Text: what the game said since the last move.
@@ -98,7 +99,8 @@ class TextArenaEnv(TextEnv):
             self._text = self._first_message = self._messages()
 
     def _apply(self, action: str) -> Outcome:
-        if len(action) > MAX_MOVE_CHARS:
+        named = sum(move in action for move in self._offered_moves())
+        if len(action) > MAX_MOVE_CHARS or named > 1:  # the package would take the first of several, also of the rules read back to it
             return Outcome(valid=False)
         with self._own_random():
             try:
@@ -150,7 +152,7 @@ class TextArenaEnv(TextEnv):
 
     def _offered_moves(self) -> list[str]:
         """The moves in brackets that the game's first message names, each once."""
-        return list(dict.fromkeys(re.findall(r"\[[a-z]{2,10}\]", self._first_message)))
+        return list(dict.fromkeys(re.findall(r"\[[a-z]{1,10}\]", self._first_message)))
 
     def random_action(self, rng: np.random.Generator) -> str:
         """A move that the game names in brackets; where it names none, a number from 1 to 20."""

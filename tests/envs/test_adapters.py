@@ -53,7 +53,8 @@ def test_random_moves_are_moves_of_the_game():
     env = make("textarena:FrozenLake-v0")
     env.reset(seed=0)
     moves = {env.unwrapped.random_action(np.random.default_rng(seed)) for seed in range(50)}
-    assert moves == {"[up]", "[down]", "[left]", "[right]"}
+    assert moves == {"[up]", "[down]", "[left]", "[right]", "[w]", "[a]", "[s]", "[d]"}
+    assert env.step("[up] or rather [down]")[1:3] == (0.0, False)
 
 
 def test_textarena_leaves_the_global_generator_alone():
