@@ -100,7 +100,9 @@ class TextArenaEnv(TextEnv):
 
     def _apply(self, action: str) -> Outcome:
         named = sum(move in action for move in self._offered_moves())
-        if len(action) > MAX_MOVE_CHARS or named > 1:  # the package would take the first of several, also of the rules read back to it
+        if (
+            len(action) > MAX_MOVE_CHARS or named > 1
+        ):  # the package would take the first of several, also of the rules read back to it
             return Outcome(valid=False)
         with self._own_random():
             try:
