@@ -159,6 +159,19 @@ def tabulate(outcomes: list[Outcome]) -> Table:
     )  # fmt: skip
 
 
+def healthy_rows(outcomes: list[Outcome]) -> list[str]:
+    """A line of the document for each sort of healthy run: what it was called, what was said of it."""
+    rows = []
+    for kind in HEALTHY:
+        ours = [outcome for outcome in outcomes if outcome.kind == kind]
+        verdicts = Counter(outcome.verdict for outcome in ours)
+        complaints = Counter(complaint for outcome in ours for complaint in outcome.complaints)
+        said = ", ".join(f"{name} x{count}" for name, count in complaints.most_common(4)) or "nothing"
+        called = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(verdicts.items()))
+        rows.append(f"| {kind.replace('_', ' ')} | {called} | {said} |")
+    return rows
+
+
 def document(table: Table, outcomes: list[Outcome], runs: int, command: str, minutes: float) -> str:
     """docs/detection.md."""
     rows = [
@@ -167,14 +180,6 @@ def document(table: Table, outcomes: list[Outcome], runs: int, command: str, min
         + " | ".join(f"{found[name]:.3f}" for name in BASELINES) + " |"
         for kind, found in table.auroc.items()
     ]  # fmt: skip
-    sorts = []
-    for kind in HEALTHY:
-        ours = [outcome for outcome in outcomes if outcome.kind == kind]
-        verdicts = Counter(outcome.verdict for outcome in ours)
-        complaints = Counter(complaint for outcome in ours for complaint in outcome.complaints)
-        said = ", ".join(f"{name} x{count}" for name, count in complaints.most_common(4)) or "nothing"
-        called = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(verdicts.items()))
-        sorts.append(f"| {kind.replace('_', ' ')} | {called} | {said} |")
     worst = min(found["checks"] for found in table.auroc.values())
     return f"""# Detection on planted runs
 
@@ -212,7 +217,7 @@ entropy), the reference's stop rule (how far the in-group std fell for ten steps
 
 | sort | verdicts | what was said (WARN or FAIL) |
 |---|---|---|
-{chr(10).join(sorts)}
+{chr(10).join(healthy_rows(outcomes))}
 
 ## What this does not show
 

@@ -96,13 +96,13 @@ class TextArenaEnv(TextEnv):
                 self._env.reset(num_players=1, seed=seed)
             except (AssertionError, ValueError) as error:
                 raise ValueError(f"TextArena's {self.game} is no game for one player: {error}") from error
-            self._text = self._first_message = self._messages()
+            self._text = self._messages()
+        self._moves = list(dict.fromkeys(re.findall(r"\[[a-z]{1,10}\]", self._text)))
+        """What the game's first message names in brackets, each once; empty where it names none."""
 
     def _apply(self, action: str) -> Outcome:
-        named = sum(move in action for move in self._offered_moves())
-        if (
-            len(action) > MAX_MOVE_CHARS or named > 1
-        ):  # the package would take the first of several, also of the rules read back to it
+        # The package would take the first of several moves, also of its own rules read back to it.
+        if len(action) > MAX_MOVE_CHARS or sum(move in action for move in self._moves) > 1:
             return Outcome(valid=False)
         with self._own_random():
             try:
@@ -112,10 +112,7 @@ class TextArenaEnv(TextEnv):
                 self._text = "The game ended: it could not process the move."
                 return Outcome(terminated=True, valid=False, extra={"game_error": repr(error)})
             invalid = "invalid move" in said.lower()
-            reward, ended_by = 0.0, {}
-            if over:
-                rewards, details = self._env.close()
-                reward, ended_by = float((rewards or {}).get(0, 0.0)), details.get(0, {})
+            reward, ended_by = _result(self._env) if over else (0.0, {})
         invalid = invalid or bool(ended_by.get("invalid_move"))
         self._text = "\n\n".join(part for part in (said, str(ended_by.get("reason", ""))) if part)
         return Outcome(reward, terminated=bool(over), valid=not invalid, effective=not invalid, success=reward >= 1.0)
@@ -140,11 +137,11 @@ class TextArenaEnv(TextEnv):
         seen: set[str] = set()
         while queue and len(seen) < MAX_SEARCHED:
             game, plan = queue.popleft()
-            for move in self._offered_moves():
+            for move in self._moves:
                 with self._own_random():
                     after = deepcopy(game)
                     over, _ = after.step(move)
-                    if over and float((after.close()[0] or {}).get(0, 0.0)) >= 1.0:
+                    if over and _result(after)[0] >= 1.0:
                         return [*plan, move]
                     position = "" if over else after.get_observation()[1][-1][1]
                 if not over and position not in seen:
@@ -152,11 +149,13 @@ class TextArenaEnv(TextEnv):
                     queue.append((after, [*plan, move]))
         return None
 
-    def _offered_moves(self) -> list[str]:
-        """The moves in brackets that the game's first message names, each once."""
-        return list(dict.fromkeys(re.findall(r"\[[a-z]{1,10}\]", self._first_message)))
-
     def random_action(self, rng: np.random.Generator) -> str:
         """A move that the game names in brackets; where it names none, a number from 1 to 20."""
-        moves = self._offered_moves() or [f"[{int(rng.integers(1, 21))}]"]
+        moves = self._moves or [f"[{int(rng.integers(1, 21))}]"]
         return moves[int(rng.integers(len(moves)))]
+
+
+def _result(game: Any) -> tuple[float, dict[str, Any]]:
+    """The only player's reward in a game that is over, and what the package says of the end."""
+    rewards, details = game.close()
+    return float((rewards or {}).get(0, 0.0)), details.get(0, {})
