@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+EXAMPLES_PER_FINDING = 3
+"""Rollouts that a finding names, and a report shows, for it and against it."""
+
 
 class Status(StrEnum):
     """Outcome of one check on one run."""

@@ -10,9 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from analysis.run_data import RunData, TextRow
-from ragen_diag.findings import Finding, Status
-
-N_EXEMPLARS = 3
+from ragen_diag.findings import EXAMPLES_PER_FINDING, Finding, Status
 
 
 def with_exemplars(finding: Finding, run: RunData) -> Finding:
@@ -32,6 +30,6 @@ def _one_a_group(rows: Iterable[TextRow]) -> tuple[str, ...]:
     by_group: dict[tuple[int | None, int], str] = {}
     for row in rows:
         by_group.setdefault((row.step, row.group), row.trajectory_id)
-        if len(by_group) == N_EXEMPLARS:
+        if len(by_group) == EXAMPLES_PER_FINDING:
             break
     return tuple(by_group.values())

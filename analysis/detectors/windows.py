@@ -7,6 +7,7 @@ import pandas as pd
 
 from analysis.run_data import RunData
 from analysis.turning_points import finite
+from ragen_diag.findings import EXAMPLES_PER_FINDING
 
 SUSTAINED = 5
 """Steps a state must last before a series can FAIL for it, unless the fact is absolute."""
@@ -42,6 +43,6 @@ def recent_rollouts(run: RunData, share: float = 0.2) -> pd.DataFrame:
     return train[train["step"] >= first]
 
 
-def ids(rollouts: pd.DataFrame, n: int = 3) -> tuple[str, ...]:
+def ids(rollouts: pd.DataFrame, n: int = EXAMPLES_PER_FINDING) -> tuple[str, ...]:
     """Trajectory ids of up to n rollouts, the latest first."""
     return tuple(str(name) for name in rollouts["trajectory_id"].iloc[::-1].head(n))

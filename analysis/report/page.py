@@ -17,11 +17,11 @@ from analysis.report.draw import Plot
 from analysis.report.explain import explain_page
 from analysis.report.figures import run_plots
 from analysis.report.finding_plot import finding_plot, names_a_series
-from analysis.report.viewer import EXAMPLES_PER_FINDING, RawTurns, ViewRollout, view_rollouts
+from analysis.report.viewer import RawTurns, ViewRollout, view_rollouts
 from analysis.report.words import SEVERITY, VERDICTS, Words, count_text, is_normal, title_of
 from analysis.result import JSON_SCHEMA_VERSION, InputSummary, Report, RunReport
 from ragen_diag import __version__
-from ragen_diag.findings import Estimate, Finding, Status
+from ragen_diag.findings import EXAMPLES_PER_FINDING, Estimate, Finding, Status
 
 SECTION_STATUSES = (Status.ERROR, Status.FAIL, Status.WARN, Status.INCONCLUSIVE)
 NOTES_PER_RUN = 30

@@ -19,10 +19,9 @@ from analysis.report.shared_phrases import Segment, SharedPhrases
 from analysis.report.words import is_normal
 from analysis.result import RunReport
 from analysis.run_data import TextRow
-from ragen_diag.findings import Status
+from ragen_diag.findings import EXAMPLES_PER_FINDING, Status
 from ragen_diag.visible_text import cut, cut_note, visible
 
-EXAMPLES_PER_FINDING = 3
 MAX_TURNS = 24
 MAX_TEXT_CHARS = 4_000
 _TURN_COLUMNS = [
