@@ -48,7 +48,7 @@ def timed(updater: Updater, batch: Batch) -> tuple[float, float]:
 def tokens(updater: Updater, batch: Batch) -> int:
     """Tokens, padding included, that go through the network in one pass over the batch."""
     parts = updater.micro_batches(batch, np.arange(len(batch)))
-    return sum(updater.inputs(batch, part)[0].numel() for part in parts)
+    return sum(updater.layout(batch, part).n_tokens for part in parts)
 
 
 def main() -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from trainer.layout import Layout, positions
 from trainer.trajectory import Trajectory, Turn
 
 
@@ -41,6 +43,12 @@ class Batch:
     def lengths_B(self) -> Tensor:
         """Tokens of each sample, prompt included."""
         return self.attention_BT.sum(dim=1)
+
+    def padded(self, rows: np.ndarray) -> Layout:
+        """Some samples, padded to the longest of them."""
+        width = int(self.lengths_B[rows].max())
+        ids_BT, attention_BT, mask_BT = (t[rows, :width] for t in (self.ids_BT, self.attention_BT, self.mask_BT))
+        return Layout(ids_BT, positions(ids_BT), attention_BT, mask_BT)
 
     def spread(self, values_N: Tensor) -> Tensor:
         """Values of the chosen tokens, in row-major order, as (B, T) with zeros elsewhere."""

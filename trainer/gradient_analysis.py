@@ -100,7 +100,7 @@ def _gradients(
     per_token = updater.per_token(scored, rows)
     summed: dict[str, list[Tensor]] = {}
     for part in updater.micro_batches(scored.batch, rows):
-        stats = updater.policy(*updater.inputs(scored.batch, part), updater.temperature)
+        stats = updater.policy(updater.layout(scored.batch, part), updater.temperature)
         terms, _ = updater.terms(stats, updater.chosen(scored.batch, per_token, part))
         for name in [name for name in COMPONENTS if name in terms]:
             found = torch.autograd.grad(terms[name], parameters, retain_graph=True, allow_unused=True)

@@ -2,18 +2,18 @@
 
 A row is (1, tokens), so that every attention implementation serves it: flash attention reads the bounds of the sequences
 from restarting positions in batches of one only (transformers' `_is_packed_sequence`), SDPA, eager and flex build a block-
-diagonal mask from them (`masking_utils.find_packed_sequence_indices`). Not for padded micro-batches (`update.py`).
+diagonal mask from them (`masking_utils.find_packed_sequence_indices`). Not for padded samples (`batch.py`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ragen_diag.errors import ModelError
 from trainer.batch import Batch
-from trainer.policy import SplitLM, placement
+from trainer.layout import Layout, positions
+from trainer.policy import SplitLM
 
 PROBE_TOKENS = (7, 9)
 """Lengths of the two sequences that a model is tried with."""
@@ -42,11 +42,11 @@ def packs(lengths_B: np.ndarray, rows: np.ndarray, budget: int) -> list[np.ndarr
     return [np.array(pack) for pack in found]
 
 
-def packed_row(batch: Batch, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids, segments and mask of some samples, each (1, tokens); segments number the samples from 1."""
-    real = batch.attention_BT[rows].bool()
-    segments = torch.arange(1, len(rows) + 1)[:, None].expand_as(real)
-    return batch.ids_BT[rows][real][None], segments[real][None], batch.mask_BT[rows][real][None]
+def packed(batch: Batch, rows: np.ndarray) -> Layout:
+    """Some samples end to end."""
+    real_BT = batch.attention_BT[rows].bool()
+    ids, mask, places = batch.ids_BT[rows], batch.mask_BT[rows], positions(batch.ids_BT[rows])
+    return Layout(ids[real_BT][None], places[real_BT][None], None, mask[real_BT][None])
 
 
 @torch.no_grad()
@@ -61,14 +61,15 @@ def refuse_mixing(lm: SplitLM) -> None:
         torch.arange(2 * n_first + n_second, device=lm.device)[None] % lm.causal_lm.config.get_text_config().vocab_size
     )
     first, other, second = ids.split([n_first, n_first, n_second], dim=1)
-    numbers = torch.repeat_interleave(torch.tensor([1, 2]), torch.tensor(PROBE_TOKENS)).to(lm.device)[None]
-
-    def states(ids_1T: Tensor, segments_1T: Tensor) -> Tensor:
-        return lm.states(ids_1T, **placement(segments_1T))
-
-    together = states(torch.cat([first, second], dim=1), numbers)
-    apart = torch.cat([states(ids_1T, torch.ones_like(ids_1T)) for ids_1T in (first, second)], dim=1)
-    behind_other = states(torch.cat([other, second], dim=1), numbers)
+    restarting = torch.cat([positions(first), positions(second)], dim=1)
+    together, behind_other = (
+        lm.states(torch.cat([before, second], dim=1), attention_mask=None, position_ids=restarting)
+        for before in (first, other)
+    )
+    apart = torch.cat(
+        [lm.states(ids, attention_mask=torch.ones_like(ids), position_ids=positions(ids)) for ids in (first, second)],
+        dim=1,
+    )
     half = int(apart.dtype != torch.float32)
     for found, expected, limit in (
         (together, apart, APART_LIMITS[half]),

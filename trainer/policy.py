@@ -12,6 +12,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import ragen_diag
 from ragen_diag.config import ModelConfig
 from ragen_diag.errors import ModelError
+from trainer.layout import Layout
 
 TINY_MODEL = Path(ragen_diag.__file__).parent / "tiny_model"
 POLICY, CRITIC = "default", "critic"
@@ -60,16 +62,11 @@ class SplitLM:
         """Where the weights are."""
         return next(self.causal_lm.parameters()).device
 
-    def states(self, ids: Tensor, *, attention_mask: Tensor | None, position_ids: Tensor, cache: Any = None) -> Tensor:
-        """(rows, columns, hidden) states, or (rows, columns, vocabulary) logits.
-
-        Without an attention mask, a new sequence begins wherever the positions do not go on, and sees only itself.
-        """
-        arguments: dict[str, Any] = {"input_ids": ids, "attention_mask": attention_mask, "position_ids": position_ids}
-        arguments |= {"past_key_values": cache, "use_cache": cache is not None}
-        if self.body is None:
-            return self.causal_lm(**arguments).logits
-        return self.body(**arguments).last_hidden_state
+    def states(self, ids: Tensor, **inputs: Any) -> Tensor:
+        """(rows, columns, hidden) states, or (rows, columns, vocabulary) logits; inputs as of `hidden_states`."""
+        if self.body is not None:
+            return hidden_states(self.body, ids, **inputs)
+        return self.causal_lm(**_arguments(ids, **inputs)).logits
 
     def logits(self, states: Tensor) -> Tensor:
         """Float32 logits of states."""
@@ -120,43 +117,27 @@ class Policy(nn.Module):
         """The transformers model, adapters injected."""
         return self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
 
-    def forward(self, ids_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor, temperature: float = 1.0) -> TokenStats:
-        """Statistics of the tokens where mask_BT is 1 (never on a sequence's first token), with gradients.
-
-        segments_BT: n on the n-th sequence of its row (one a row unless packed), 0 on padding.
-        """
-        logp_N, entropy_N = self._score(self.lm, ids_BT, segments_BT, mask_BT, temperature)
+    def forward(self, layout: Layout, temperature: float = 1.0) -> TokenStats:
+        """Statistics of the tokens the policy chose, with gradients."""
+        logp_N, entropy_N = _score(self.lm, layout, temperature)
         if not self.with_critic:
             return TokenStats(logp_N, entropy_N, None)
-        states_N = self._critic_states(ids_BT, segments_BT, mask_BT)
+        states_N = self._critic_states(layout)
         quality_N = None if self.quality_head is None else self.quality_head(states_N)[:, 0].float()
         return TokenStats(logp_N, entropy_N, self.value_head(states_N)[:, 0].float(), quality_N)
 
     @torch.no_grad()
-    def reference_logp(self, ids_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor, temperature: float = 1.0) -> Tensor:
-        """Log-probs (N,) of the chosen tokens under the untrained model; arguments as of `forward`."""
+    def reference_logp(self, layout: Layout, temperature: float = 1.0) -> Tensor:
+        """Log-probs (N,) of the chosen tokens under the untrained model."""
         with self.model.disable_adapter() if isinstance(self.model, PeftModel) else nullcontext():
-            lm = self.lm if self._reference_lm is None else self._reference_lm
-            return self._score(lm, ids_BT, segments_BT, mask_BT, temperature)[0]
+            return _score(self.lm if self._reference_lm is None else self._reference_lm, layout, temperature)[0]
 
-    def _score(
-        self, lm: SplitLM, ids_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor, temperature: float
-    ) -> tuple[Tensor, Tensor]:
-        states = lm.states(ids_BT, **placement(segments_BT))
-        chosen = mask_BT[:, 1:].bool()
-        logits_NV = lm.logits(states[:, :-1][chosen]) / temperature
-        logp_NV = torch.log_softmax(logits_NV, dim=-1)
-        logp_N = logp_NV.gather(1, ids_BT[:, 1:][chosen][:, None])[:, 0]
-        return logp_N, -(logp_NV.exp() * logp_NV).sum(dim=-1)
-
-    def _critic_states(self, ids_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        arguments = {"input_ids": ids_BT, "use_cache": False, **placement(segments_BT)}
-        if self.critic is not None:
-            hidden = self.critic(**arguments).last_hidden_state
-        else:
-            with self._adapter(CRITIC):
-                hidden = self.causal_lm.base_model(**arguments).last_hidden_state
-        return hidden[:, :-1][mask_BT[:, 1:].bool()].to(self.value_head.weight.dtype)
+    def _critic_states(self, layout: Layout) -> Tensor:
+        """(N, hidden) states before the chosen tokens."""
+        body = self.causal_lm.base_model if self.critic is None else self.critic
+        with nullcontext() if self.critic is not None else self._adapter(CRITIC):
+            states_BTH = layout.states(partial(hidden_states, body))
+        return states_BTH[:, :-1][layout.mask_BT[:, 1:].bool()].to(self.value_head.weight.dtype)
 
     @contextmanager
     def _adapter(self, name: str) -> Iterator[None]:
@@ -204,19 +185,32 @@ def _is_critic(parameter_name: str) -> bool:
     return parameter_name.startswith(("critic.", "value_head.", "quality_head.")) or f".{CRITIC}." in parameter_name
 
 
-def placement(segments_BT: Tensor) -> dict[str, Any]:
-    """Attention mask and positions; packed rows go without a mask, because transformers tells their sequences by position."""
-    packed = bool((segments_BT > 1).any())
-    mask = None if packed else (segments_BT > 0).long()
-    return {"attention_mask": mask, "position_ids": _positions(segments_BT)}
+def hidden_states(
+    body: Any, ids: Tensor, *, attention_mask: Tensor | None, position_ids: Tensor, cache: Any = None
+) -> Tensor:
+    """(rows, columns, hidden) states of a model without its head.
+
+    Without an attention mask, a new sequence begins wherever the positions do not go on, and sees only itself.
+    """
+    return body(
+        **_arguments(ids, attention_mask=attention_mask, position_ids=position_ids, cache=cache)
+    ).last_hidden_state
 
 
-def _positions(segments_BT: Tensor) -> Tensor:
-    """Index of each token within its own sequence."""
-    columns = torch.arange(segments_BT.shape[1], device=segments_BT.device)
-    begins = torch.ones_like(segments_BT, dtype=torch.bool)
-    begins[:, 1:] = segments_BT[:, 1:] != segments_BT[:, :-1]
-    return columns - (columns * begins).cummax(dim=1).values
+def _arguments(
+    ids: Tensor, *, attention_mask: Tensor | None, position_ids: Tensor, cache: Any = None
+) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"input_ids": ids, "attention_mask": attention_mask, "position_ids": position_ids}
+    return arguments | {"past_key_values": cache, "use_cache": cache is not None}
+
+
+def _score(lm: SplitLM, layout: Layout, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies (N,) at the chosen tokens."""
+    chosen = layout.mask_BT[:, 1:].bool()
+    logits_NV = lm.logits(layout.states(lm.states)[:, :-1][chosen]) / temperature
+    logp_NV = torch.log_softmax(logits_NV, dim=-1)
+    logp_N = logp_NV.gather(1, layout.ids_BT[:, 1:][chosen][:, None])[:, 0]
+    return logp_N, -(logp_NV.exp() * logp_NV).sum(dim=-1)
 
 
 def resolve_model(path: str) -> str:

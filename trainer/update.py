@@ -16,10 +16,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from ragen_diag.config import AlgorithmConfig, OptimConfig
 from trainer.batch import Batch
 from trainer.credit import Credit
+from trainer.layout import Layout
 from trainer.losses import aggregation_weights, kl_nats, policy_loss, value_loss
-from trainer.packing import packed_row, packs, refuse_mixing
+from trainer.packing import packed, packs, refuse_mixing
 from trainer.policy import Policy, TokenStats
 from trainer.sharding import Shards, load_optimizer_state, whole_optimizer_state
+from trainer.shared_prompts import behind_prompts, can_share, in_order_of_prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Updater:
         self.algorithm, self.config, self.accelerator, self.temperature = algorithm, optim, accelerator, temperature
         if optim.pack_tokens:
             refuse_mixing(policy.lm)
+        # Sharded layers are gathered by all processes in step, and who shares no prompt makes one pass fewer.
+        self.shares_prompts = not optim.pack_tokens and not fsdp and can_share(policy.lm)
         self.policy = policy
         self.shards = Shards(policy, accelerator) if fsdp else None
         trained = self.shards.module if self.shards else policy
@@ -80,11 +84,11 @@ class Updater:
         """No-gradient pass over a batch, (B, T): 'logp', 'value', 'quality' or 'reference' of the chosen tokens."""
         out_BT = torch.zeros_like(batch.mask_BT)
         for rows in self.micro_batches(batch, np.arange(len(batch))):
-            inputs = self.inputs(batch, rows)
+            layout = self.layout(batch, rows)
             if what == "reference":
-                values_N = self.policy.reference_logp(*inputs, self.temperature)
+                values_N = self.policy.reference_logp(layout, self.temperature)
             else:
-                stats = self.policy(*inputs, self.temperature)
+                stats = self.policy(layout, self.temperature)
                 values_N = {"logp": stats.logp_N, "value": stats.value_N, "quality": stats.quality_N}[what]
             part = out_BT[rows]
             part[batch.mask_BT[rows].bool()] = values_N.float().cpu()
@@ -117,7 +121,7 @@ class Updater:
         for index, (part, counts) in enumerate(passes):
             last = index == len(passes) - 1
             with self.accelerator.no_sync(self.wrapped) if not last else nullcontext():
-                stats = self.wrapped(*self.inputs(scored.batch, part), self.temperature)
+                stats = self.wrapped(self.layout(scored.batch, part), self.temperature)
                 terms, measured = self.terms(stats, self.chosen(scored.batch, per_token, part))
                 loss = sum(terms.values(), torch.zeros((), device=self.accelerator.device))
                 measured["loss"] = loss
@@ -191,23 +195,24 @@ class Updater:
         return found, measured
 
     def micro_batches(self, batch: Batch, rows: np.ndarray) -> list[np.ndarray]:
-        """What goes through the network together: samples of similar length to pad, or a pack."""
-        lengths_B = batch.lengths_B.numpy()
+        """What goes through the networks together: a pack, or samples of similar length or beginning, whichever is less to read."""
+        lengths_B, size = batch.lengths_B.numpy(), self.config.micro_batch
         if self.config.pack_tokens:
             return packs(lengths_B, rows, self.config.pack_tokens)
-        ordered, size = rows[np.argsort(lengths_B[rows], kind="stable")], self.config.micro_batch
-        return [ordered[start : start + size] for start in range(0, len(ordered), size)]
+        orders = [rows[np.argsort(lengths_B[rows], kind="stable")]]
+        if self.shares_prompts:
+            orders.append(in_order_of_prompts(batch, rows))
+        plans = [[order[start : start + size] for start in range(0, len(order), size)] for order in orders]
+        return min(plans, key=lambda parts: sum(self._lay_out(batch, part).n_tokens for part in parts))
 
-    def inputs(self, batch: Batch, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids, segments and mask of a micro-batch, as wide as it needs, on the device."""
+    def layout(self, batch: Batch, rows: np.ndarray) -> Layout:
+        """A micro-batch, laid out on the device."""
+        return self._lay_out(batch, rows).to(self.accelerator.device)
+
+    def _lay_out(self, batch: Batch, rows: np.ndarray) -> Layout:
         if self.config.pack_tokens:
-            tensors = packed_row(batch, rows)
-        else:
-            width = int(batch.lengths_B[rows].max())
-            ids_BT, attention_BT, mask_BT = batch.ids_BT[rows], batch.attention_BT[rows], batch.mask_BT[rows]
-            tensors = ids_BT[:, :width], attention_BT[:, :width], mask_BT[:, :width]
-        ids, segments, mask = (tensor.to(self.accelerator.device) for tensor in tensors)
-        return ids, segments, mask
+            return packed(batch, rows)
+        return behind_prompts(batch, rows) if self.shares_prompts else batch.padded(rows)
 
     def _passes(self, batch: Batch, rows: np.ndarray) -> list[tuple[np.ndarray, int]]:
         """This process's micro-batches, and whether each counts.

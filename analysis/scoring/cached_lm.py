@@ -88,7 +88,7 @@ class CachedLM:
         )
         self.config = causal_lm.config.get_text_config(decoder=True)
         self.device = next(causal_lm.parameters()).device
-        self.cacheable = not prompt_learning and _can_share_a_cache(causal_lm, self.config)
+        self.cacheable = not prompt_learning and can_share_a_cache(causal_lm, self.config)
         self._causal_lm = causal_lm
         self._body_and_head: tuple[Any, Any] | None = None
         self._head_checked = not self.cacheable
@@ -183,7 +183,7 @@ def _inside_peft(model: Any) -> Any:
     return model.get_base_model()
 
 
-def _can_share_a_cache(causal_lm: Any, config: Any) -> bool:
+def can_share_a_cache(causal_lm: Any, config: Any) -> bool:
     """Recurrent and chunked layers keep a state that cannot be cut back to a shared prefix."""
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
     return not getattr(causal_lm, "_is_stateful", False) and layer_types <= _CACHEABLE_LAYERS

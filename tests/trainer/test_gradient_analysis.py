@@ -40,7 +40,7 @@ def plain_gradient(trainer, trajectories, scored, group, component):
     rows = np.flatnonzero(owner == group)
     updater = trainer.updater
     updater.policy.zero_grad()
-    stats = updater.policy(*updater.inputs(scored.batch, rows), 1.0)
+    stats = updater.policy(updater.layout(scored.batch, rows), 1.0)
     terms, _ = updater.terms(stats, updater.chosen(scored.batch, updater.per_token(scored, rows), rows))
     terms[component].backward()
     parts = [

@@ -20,10 +20,11 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ragen_diag.config import AlgorithmConfig, ModelConfig, OptimConfig
 from ragen_diag.errors import ModelError
+from trainer import packing
 from trainer.batch import Batch
 from trainer.credit import Credit
 from trainer.loop import train
-from trainer.packing import packed_row, packs, refuse_mixing
+from trainer.packing import packs, refuse_mixing
 from trainer.policy import Policy, SplitLM
 from trainer.thinking_gate import QualityTarget
 from trainer.update import Scored, Updater
@@ -112,8 +113,8 @@ def test_packed_samples_are_scored_like_padded_ones(arm, temperature):
     assert not torch.equal(padded.score(batch, "logp"), padded.score(batch, "reference"))
     rows = packed.micro_batches(batch, np.arange(9))[0]
     with torch.no_grad():
-        alone = [padded.policy(*padded.inputs(batch, rows[i : i + 1]), temperature).entropy_N for i in range(len(rows))]
-        together = packed.policy(*packed.inputs(batch, rows), temperature).entropy_N
+        alone = [padded.policy(padded.layout(batch, rows[i : i + 1]), temperature).entropy_N for i in range(len(rows))]
+        together = packed.policy(packed.layout(batch, rows), temperature).entropy_N
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-5, rtol=0)
 
 
@@ -164,11 +165,11 @@ def test_first_fit_decreasing_by_hand():
 
 def test_a_row_is_the_samples_end_to_end():
     batch = ragged_batch(seed=5, n_samples=3, longest=12)
-    ids, segments, mask = packed_row(batch, np.array([2, 0]))
+    row = packing.packed(batch, np.array([2, 0]))
     lengths = batch.lengths_B.tolist()
-    assert ids[0].tolist() == batch.ids_BT[2, : lengths[2]].tolist() + batch.ids_BT[0, : lengths[0]].tolist()
-    assert segments[0].tolist() == [1] * lengths[2] + [2] * lengths[0]
-    assert mask.sum() == batch.mask_BT[[0, 2]].sum()
+    assert row.ids_BT[0].tolist() == batch.ids_BT[2, : lengths[2]].tolist() + batch.ids_BT[0, : lengths[0]].tolist()
+    assert row.positions_BT[0].tolist() == [*range(lengths[2]), *range(lengths[0])]
+    assert row.mask_BT.sum() == batch.mask_BT[[0, 2]].sum()
 
 
 @pytest.mark.parametrize(
