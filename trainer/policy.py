@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import ragen_diag
 from ragen_diag.config import ModelConfig
 from ragen_diag.errors import ModelError
+from trainer import recomputation
 from trainer.layout import Layout
 
 TINY_MODEL = Path(ragen_diag.__file__).parent / "tiny_model"
@@ -85,8 +86,7 @@ class Policy(nn.Module):
         base = load_causal_lm(config)
         hidden_size = base.config.get_text_config().hidden_size
         if config.gradient_checkpointing:
-            base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-            base.enable_input_require_grads()
+            recomputation.enable(base)
         self.reference = self.critic = None
         if config.tuning == "lora":
             lora = LoraConfig(
@@ -119,7 +119,8 @@ class Policy(nn.Module):
 
     def forward(self, layout: Layout, temperature: float = 1.0) -> TokenStats:
         """Statistics of the tokens the policy chose, with gradients."""
-        logp_N, entropy_N = _score(self.lm, layout, temperature)
+        with recomputation.recomputed(self.causal_lm):
+            logp_N, entropy_N = _score(self.lm, layout, temperature)
         if not self.with_critic:
             return TokenStats(logp_N, entropy_N, None)
         states_N = self._critic_states(layout)
@@ -135,7 +136,7 @@ class Policy(nn.Module):
     def _critic_states(self, layout: Layout) -> Tensor:
         """(N, hidden) states before the chosen tokens."""
         body = self.causal_lm.base_model if self.critic is None else self.critic
-        with nullcontext() if self.critic is not None else self._adapter(CRITIC):
+        with nullcontext() if self.critic is not None else self._adapter(CRITIC), recomputation.recomputed(body):
             states_BTH = layout.states(partial(hidden_states, body))
         return states_BTH[:, :-1][layout.mask_BT[:, 1:].bool()].to(self.value_head.weight.dtype)
 

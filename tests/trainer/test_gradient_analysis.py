@@ -16,10 +16,11 @@ SETTINGS = ["rollout.groups=3", "rollout.group_size=4", "rollout.max_turns=1", "
             "algorithm.entropy_coef=0.01", "algorithm.kl_coef=0.1", "model.tuning=lora"]  # fmt: skip
 
 
-@pytest.fixture
-def measured(small, tmp_path):
+@pytest.fixture(params=["false", "true"], ids=["kept", "recomputed"])
+def measured(small, tmp_path, request):
     """A trainer, a scored step with reward variance in some groups, and what the analysis said of it."""
-    trainer = Trainer(small(*SETTINGS), tmp_path / "run")
+    checkpointing = f"model.gradient_checkpointing={request.param}"  # several backward passes through one forward
+    trainer = Trainer(small(*SETTINGS, checkpointing), tmp_path / "run")
     trainer.state.step = 1
     torch.manual_seed(0)
     for parameter in trainer.agent.policy.parameters():  # adapters start at zero, and with them the KL's gradient

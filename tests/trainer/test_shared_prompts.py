@@ -18,6 +18,7 @@ from test_packing import (
 )
 from transformers import BloomConfig, Gemma3TextConfig, GPT2Config, Lfm2Config, MambaConfig, Qwen2MoeConfig, Qwen3Config
 
+from trainer import recomputation
 from trainer.shared_prompts import _cheapest_beginning, can_share, in_order_of_prompts
 
 SYSTEM_TOKENS, PROMPT_TOKENS = 12, (20, 23, 31)
@@ -144,6 +145,13 @@ def test_models_whose_prompts_can_be_shared(config, shares, attention):
     if attention == "sdpa" and config.model_type in ("bloom", "mamba"):
         pytest.skip("has no such attention")
     assert can_share(random_lm(config, torch.float32, attention)) == shares
+
+
+def test_layers_that_run_again_in_the_backward_pass_share_nothing():
+    """They would append to the prompt's cache a second time."""
+    lm = random_lm(Qwen3Config(**SMALL_MODEL, **HEADS, head_dim=16), torch.float32, "sdpa")
+    recomputation.enable(lm.causal_lm)
+    assert not can_share(lm)
 
 
 def test_a_cache_that_changes_the_states_is_noticed():
