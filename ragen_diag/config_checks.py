@@ -172,8 +172,8 @@ def _of_networks(config: TrainConfig) -> list[str]:
         found.append("algorithm.thinking_gate reads the critic: it needs algorithm.advantage gae or bi_level_gae")
     if algorithm.thinking_gate and not config.rollout.think:
         found.append("algorithm.thinking_gate needs rollout.think")
-    if config.runtime.fsdp and config.runtime.precision == "fp16":
-        found.append("runtime.fsdp has no loss scaling, which runtime.precision=fp16 needs; take bf16")
+    if config.runtime.sharding != "none" and config.runtime.precision == "fp16":
+        found.append("runtime.sharding has no loss scaling, which runtime.precision=fp16 needs; take bf16")
     if config.rollout.backend == "vllm" and config.filter.metric in ("entropy", "entropy_std"):
         found.append(f"filter.metric={config.filter.metric}: vLLM tells no entropies to rank groups by")
     if config.rollout.backend == "vllm" and config.model.tuning != "lora":

@@ -279,9 +279,9 @@ class RuntimeConfig:
     """CPU threads per process; 0 leaves it to torch. Resumed runs equal uninterrupted ones only at the same number."""
     precision: Literal["no", "bf16", "fp16"] = "no"
     """Mixed precision of the updates, through Accelerate. Ratios are then taken between two mixed-precision passes."""
-    fsdp: bool = False
-    """Shard weights, gradients and optimizer state of the updates over the processes (torch's FSDP2); rollouts gather the weights.
-    The whole optimizer then exists once, not once a process; each mini-batch gathers every layer, which takes time."""
+    sharding: Literal["none", "zero1", "zero2", "fsdp"] = "none"
+    """What the processes share out instead of holding it each: the optimizer's state (zero1), gradients as well (zero2; both
+    DeepSpeed's), or weights as well (fsdp: torch's FSDP2), which are gathered layer by layer in the update and whole for rollouts."""
     tracker: str = "tensorboard"
     """Accelerate's trackers, separated by commas (tensorboard, wandb, trackio, mlflow, ...), or `none`."""
     checkpoint_every: int = 10

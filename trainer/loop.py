@@ -93,7 +93,7 @@ class Trainer:
         self.settings = self.collector.settings
         self.updater = Updater(
             self.agent.policy, config.algorithm, config.optim, self.accelerator,
-            temperature=config.rollout.temperature, fsdp=config.runtime.fsdp,
+            temperature=config.rollout.temperature, sharding=config.runtime.sharding,
         )  # fmt: skip
         self.rows: list[Row] = []
         self.validations: list[tuple[int, EvalResult]] = []
@@ -103,7 +103,7 @@ class Trainer:
         saved = checkpoints.list_checkpoints(self.run_dir) if resume else []
         if saved:
             self.state, optimizer_state = checkpoints.load(saved[-1][1], self.agent.policy)
-            self.updater.restore(optimizer_state)
+            self.updater.engine.restore(optimizer_state)
             self.rows = [row for row in read_metrics(self.run_dir) if (row["step"] or 0) <= self.state.step]
             if self.state.filter is not None:
                 self.filter = FilterSetting.from_mapping(self.state.filter)
@@ -313,7 +313,7 @@ class Trainer:
             self.accelerator.log(numbers, step=int(row["step"] or 0))
 
     def _save(self) -> None:
-        optimizer_state = self.updater.optimizer_state()
+        optimizer_state = self.updater.engine.optimizer_state()
         if self.accelerator.is_main_process:
             checkpoints.save(
                 self.run_dir, self.state, self.agent.policy, optimizer_state, self.agent.tokenizer,

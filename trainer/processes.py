@@ -30,6 +30,11 @@ def make_accelerator(config: TrainConfig, run_dir: Path) -> Accelerator:
                 f"runtime.tracker={tracker} needs the package {TRACKERS[tracker]}. "
                 f"Install it with `pip install {TRACKERS[tracker]}`, or choose another tracker, or none."
             )
+    if config.runtime.sharding.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
+        raise MissingExtra(
+            f"runtime.sharding={config.runtime.sharding} needs the package deepspeed. Install it with "
+            "`pip install 'ragen-diag[deepspeed]'`, or take fsdp, which needs nothing."
+        )
     for switch in _SWITCHES:
         if os.environ.get(switch, "false").lower() == "true":
             raise UsageError(_refusal(switch.removeprefix("ACCELERATE_USE_")))
@@ -42,9 +47,9 @@ def make_accelerator(config: TrainConfig, run_dir: Path) -> Accelerator:
     )
     if accelerator.distributed_type in SHARDED:
         raise UsageError(_refusal(accelerator.distributed_type.value))
-    if config.runtime.fsdp and accelerator.num_processes == 1:
+    if config.runtime.sharding != "none" and accelerator.num_processes == 1:
         raise UsageError(
-            "runtime.fsdp shards the update over several processes, and there is one. Start more, or set it to false."
+            "runtime.sharding shares the update out over several processes, and there is one. Start more, or set it to none."
         )
     if config.rollout.backend == "vllm" and accelerator.num_processes > 1:
         raise UsageError("rollout.backend=vllm runs inside one training process; start a single one")
@@ -54,8 +59,9 @@ def make_accelerator(config: TrainConfig, run_dir: Path) -> Accelerator:
 def _refusal(launch: str) -> str:
     return (
         f"{launch} wraps the model for training alone, and rollouts need the weights whole in every process. Launch plain data "
-        "parallel (examples/accelerate/multi_gpu_bf16.yaml) with runtime.fsdp=true, which shards weights, gradients and "
-        "optimizer state during the update; model.tuning=lora and model.gradient_checkpointing=true save memory as well."
+        "parallel (examples/accelerate/multi_gpu_bf16.yaml) with runtime.sharding=zero2 or fsdp, which share out gradients and "
+        "optimizer state, fsdp the weights too, during the update; model.tuning=lora and model.gradient_checkpointing=true save "
+        "memory as well."
     )
 
 

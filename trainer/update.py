@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,12 +17,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from ragen_diag.config import AlgorithmConfig, OptimConfig
 from trainer.batch import Batch
 from trainer.credit import Credit
+from trainer.data_parallel import DataParallel
 from trainer.layout import Layout
 from trainer.losses import aggregation_weights, kl_nats, policy_loss, value_loss
 from trainer.packing import packed, packs, refuse_mixing
 from trainer.policy import Policy, TokenStats
-from trainer.sharding import Shards, load_optimizer_state, whole_optimizer_state
+from trainer.sharding import Sharded
 from trainer.shared_prompts import behind_prompts, can_share, in_order_of_prompts
+from trainer.zero import Zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Scored:
 
 
 class Updater:
-    """Holds the wrapped policy and its optimizer. Raises ModelError when the model cannot be packed as asked."""
+    """Updates a policy. Raises ModelError when the model cannot be packed as asked."""
 
     def __init__(
         self,
@@ -49,23 +52,16 @@ class Updater:
         accelerator: Accelerator,
         *,
         temperature: float,
-        fsdp: bool = False,
+        sharding: str = "none",
     ) -> None:
         self.algorithm, self.config, self.accelerator, self.temperature = algorithm, optim, accelerator, temperature
         if optim.pack_tokens:
             refuse_mixing(policy.lm)
-        # Sharded layers are gathered by all processes in step, and who shares no prompt makes one pass fewer.
-        self.shares_prompts = not optim.pack_tokens and not fsdp and can_share(policy.lm)
+        self.engine = _engine(sharding)(policy, optim, accelerator)
+        # Who shares no prompt makes one pass fewer, and processes in step make as many.
+        self.shares_prompts = not optim.pack_tokens and not self.engine.in_step and can_share(policy.lm)
         self.policy = policy
-        self.shards = Shards(policy, accelerator) if fsdp else None
-        trained = self.shards.module if self.shards else policy
-        groups = trained.parameter_groups(lr=optim.lr, critic_lr=optim.critic_lr)
-        self._peak = [group["lr"] for group in groups]
-        self.optimizer: Any = accelerator.prepare(torch.optim.AdamW(groups, weight_decay=optim.weight_decay))
-        # Device and precision only where the shards exchange gradients themselves.
-        self.wrapped: Any = accelerator.prepare_model(trained, evaluation_mode=fsdp)
-        if self.shards:
-            accelerator.prepare_model(policy, evaluation_mode=True)
+        self._peak = [group["lr"] for group in self.engine.optimizer.param_groups]
 
     def set_progress(self, done: float) -> float:
         """Set the learning rates for a point of the run (0 to 1); returns the policy's."""
@@ -75,7 +71,7 @@ class Updater:
             factor = max(done, 1e-3) / warm
         else:
             factor = {"constant": 1.0, "linear": 1 - rest, "cosine": 0.5 * (1 + np.cos(np.pi * rest))}[optim.schedule]
-        for group, peak in zip(self.optimizer.param_groups, self._peak, strict=True):
+        for group, peak in zip(self.engine.optimizer.param_groups, self._peak, strict=True):
             group["lr"] = peak * factor
         return float(self._peak[0] * factor)
 
@@ -97,7 +93,7 @@ class Updater:
 
     def run(self, scored: Scored, *, rng: np.random.Generator) -> dict[str, float]:
         """All epochs and mini-batches over one batch; returns means of the update's metrics."""
-        with self.shards.training() if self.shards else nullcontext():
+        with self.engine.training():
             return self._run(scored, rng)
 
     def _run(self, scored: Scored, rng: np.random.Generator) -> dict[str, float]:
@@ -120,18 +116,16 @@ class Updater:
         passes = self._passes(scored.batch, rows)
         for index, (part, counts) in enumerate(passes):
             last = index == len(passes) - 1
-            with self.accelerator.no_sync(self.wrapped) if not last else nullcontext():
-                stats = self.wrapped(self.layout(scored.batch, part), self.temperature)
+            with nullcontext() if last else self.engine.accumulating():
+                stats = self.engine.module(self.layout(scored.batch, part), self.temperature)
                 terms, measured = self.terms(stats, self.chosen(scored.batch, per_token, part))
                 loss = sum(terms.values(), torch.zeros((), device=self.accelerator.device))
                 measured["loss"] = loss
                 # Data-parallel wrappers average gradients over processes; the weights already are shares of the whole mini-batch.
-                self.accelerator.backward(loss * (self.accelerator.num_processes * counts))
+                self.engine.backward(loss * (self.accelerator.num_processes * counts), last=last)
             for name, value in measured.items():
                 totals[name] = totals[name] + value.detach().cpu() * counts
-        norm = self.accelerator.clip_grad_norm_(self.wrapped.parameters(), self.config.grad_clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        norm = self.engine.step()
         summed = self._sum_over_processes(totals)
         n_tokens, n_fresh = summed.pop("n_tokens"), summed.pop("n_fresh")
         divisors = {"clip_fraction": n_tokens, "entropy_nats": n_tokens, "kl_nats": n_tokens}
@@ -141,7 +135,7 @@ class Updater:
             for name, value in summed.items()
             if name in divisors
         }
-        return summed | means | {"grad_norm": float(norm)}
+        return summed | means | {"grad_norm": norm}
 
     def per_token(self, scored: Scored, rows: np.ndarray) -> dict[str, Tensor]:
         """What the loss of a mini-batch (or any set of rows aggregated alone) needs, each (B, T)."""
@@ -222,20 +216,17 @@ class Updater:
         n_processes = self.accelerator.num_processes
         shares = [self.micro_batches(batch, rows[process::n_processes]) for process in range(n_processes)]
         mine = shares[self.accelerator.process_index]
-        wanted = max(map(len, shares)) if self.shards else 1
+        wanted = max(map(len, shares)) if self.engine.in_step else 1
         return [(part, 1) for part in mine] + [(rows[:1], 0)] * (wanted - len(mine))
-
-    def optimizer_state(self) -> dict[str, Any]:
-        """What a checkpoint holds of the optimizer; all processes call it, or none."""
-        return whole_optimizer_state(self.optimizer)
-
-    def restore(self, optimizer_state: dict[str, Any]) -> None:
-        """Go on from a checkpoint, after its weights were loaded into the policy."""
-        load_optimizer_state(self.optimizer, optimizer_state)
-        if self.shards:
-            self.shards.follow()
 
     def _sum_over_processes(self, totals: dict[str, Tensor]) -> dict[str, float]:
         names = sorted(totals)
         values = torch.stack([totals[name].double() for name in names]).to(self.accelerator.device)
         return dict(zip(names, self.accelerator.reduce(values, reduction="sum").tolist(), strict=True))
+
+
+def _engine(sharding: str) -> Callable[[Policy, OptimConfig, Accelerator], DataParallel]:
+    """The way `runtime.sharding` names."""
+    if sharding.startswith("zero"):
+        return partial(Zero, stage=int(sharding[-1]))
+    return {"none": DataParallel, "fsdp": Sharded}[sharding]

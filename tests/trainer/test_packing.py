@@ -90,7 +90,7 @@ def scored(batch, updater):
 def gradient(updater, given):
     """(metrics, gradient) of one optimizer step on the whole batch."""
     found = []
-    updater.optimizer.step = lambda: found.extend(
+    updater.engine.optimizer.step = lambda: found.extend(
         (name, p.grad.clone().flatten()) for name, p in updater.policy.named_parameters() if p.grad is not None
     )
     measured = updater.run(given, rng=np.random.default_rng(0))

@@ -24,7 +24,7 @@ def gradient(config, folder):
     for trajectory in trajectories:
         trajectory.turns[-1].reward = float(trajectory.member)
     found = []
-    trainer.updater.optimizer.step = lambda: found.extend(
+    trainer.updater.engine.optimizer.step = lambda: found.extend(
         p.grad.clone().flatten() for p in trainer.agent.policy.parameters() if p.grad is not None
     )
     trainer._learn(trajectories, 1.0)
