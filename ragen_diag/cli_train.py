@@ -56,12 +56,15 @@ def train(
 ) -> None:
     """Train an agent and log every rollout."""
     from ragen_diag import api
+    from trainer.run_folder import is_first_process
 
     target = run_dir or Path("runs") / Path(config).stem
     chosen = [] if report_to is None else [f"runtime.tracker={report_to}"]
     result = api.train(
         config, target, overrides=[*(overrides or []), *chosen], filter_file=filter_file, resume=resume, progress=not quiet
     )  # fmt: skip
+    if not is_first_process():
+        return
     print(result.summary())
     print(f"next: ragen-diag analyze {target} --out {target}/analysis")
 

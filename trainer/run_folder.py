@@ -26,13 +26,18 @@ FREE_TO_CHANGE = ("steps", "runtime", "validation", "diagnostics.every")
 """What a resumed run may be told differently: it changes how far or how closely the run is followed, not what is learnt."""
 
 
+def is_first_process() -> bool:
+    """Of a launch of several; also where nothing was launched, and before an accelerator is there to ask."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextlib.contextmanager
 def claim(run_dir: Path, *, resume: bool) -> Iterator[None]:
     """Hold a run folder for the time of training. Raises RunFolderError when it is in use, unwritable or already a run.
 
     The operating system drops the claim when the process dies, however it dies.
     """
-    if int(os.environ.get("RANK", "0")) > 0:  # the first process claims the folder for all
+    if not is_first_process():  # it claims the folder for all
         yield
         return
     _check_contents(run_dir, resume=resume)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +15,8 @@ import yaml
 from accelerate.utils import DistributedType
 from safetensors.torch import load_file
 
-from ragen_diag.config import to_dict
+from ragen_diag import api, cli_train
+from ragen_diag.config import load_config, to_dict
 from ragen_diag.errors import ConfigError, MissingExtra, UsageError
 from ragen_diag.rollout_log import read_metrics, step_files
 from trainer import processes
@@ -25,6 +27,7 @@ from trainer.processes import processes_asked_for
 RUNNER = """
 import sys
 from pathlib import Path
+from ragen_diag import api, cli_train
 from ragen_diag.config import load_config
 from trainer.loop import train
 if __name__ == "__main__":
@@ -192,6 +195,20 @@ def test_a_sharding_launch_is_refused_before_accelerate_ignores_it(small, tmp_pa
         UsageError, match=f"{name} wraps the model.*multi_gpu_bf16.yaml.*runtime.sharding=zero2 or fsdp"
     ):
         processes.make_accelerator(small(), tmp_path)
+
+
+@pytest.mark.parametrize(("rank", "lines"), [("0", 2), ("1", 0)])
+def test_only_the_first_process_tells_the_result(monkeypatch, capsys, rank, lines):
+    monkeypatch.setattr(api, "train", lambda *_, **__: SimpleNamespace(summary=lambda: "runs/A: 2 steps in 3 s"))
+    monkeypatch.setenv("RANK", rank)
+    cli_train.train("starpo-grpo")
+    assert len(capsys.readouterr().out.splitlines()) == lines
+
+
+@pytest.mark.parametrize("name", ["fsdp", "deepspeed_zero2"])
+def test_the_examples_ask_for_what_their_names_say(name):
+    config = load_config(f"examples/scale/{name}.yaml")
+    assert (config.runtime.sharding, config.model.tuning) == (name.removeprefix("deepspeed_"), "full")
 
 
 def test_zero_without_deepspeed_says_what_to_install(small, tmp_path, monkeypatch):
