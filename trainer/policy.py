@@ -119,13 +119,20 @@ class Policy(nn.Module):
 
     def forward(self, layout: Layout, temperature: float = 1.0) -> TokenStats:
         """Statistics of the tokens the policy chose, with gradients."""
+        logp_N, entropy_N = self.act(layout, temperature)
+        value_N, quality_N = self.judge(layout) if self.with_critic else (None, None)
+        return TokenStats(logp_N, entropy_N, value_N, quality_N)
+
+    def act(self, layout: Layout, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+        """The policy's log-probs and entropies (N,) alone."""
         with recomputation.recomputed(self.causal_lm):
-            logp_N, entropy_N = _score(self.lm, layout, temperature)
-        if not self.with_critic:
-            return TokenStats(logp_N, entropy_N, None)
+            return _score(self.lm, layout, temperature)
+
+    def judge(self, layout: Layout) -> tuple[Tensor, Tensor | None]:
+        """The critic's values and thinking-quality logits (N,) alone."""
         states_N = self._critic_states(layout)
         quality_N = None if self.quality_head is None else self.quality_head(states_N)[:, 0].float()
-        return TokenStats(logp_N, entropy_N, self.value_head(states_N)[:, 0].float(), quality_N)
+        return self.value_head(states_N)[:, 0].float(), quality_N
 
     @torch.no_grad()
     def reference_logp(self, layout: Layout, temperature: float = 1.0) -> Tensor:

@@ -80,16 +80,21 @@ class Updater:
         """No-gradient pass over a batch, (B, T): 'logp', 'value', 'quality' or 'reference' of the chosen tokens."""
         out_BT = torch.zeros_like(batch.mask_BT)
         for rows in self.micro_batches(batch, np.arange(len(batch))):
-            layout = self.layout(batch, rows)
-            if what == "reference":
-                values_N = self.policy.reference_logp(layout, self.temperature)
-            else:
-                stats = self.policy(layout, self.temperature)
-                values_N = {"logp": stats.logp_N, "value": stats.value_N, "quality": stats.quality_N}[what]
+            with self.accelerator.autocast():  # as in the update, so that ratios and KL are between like numbers
+                values_N = self._scored(self.layout(batch, rows), what)
             part = out_BT[rows]
             part[batch.mask_BT[rows].bool()] = values_N.float().cpu()
             out_BT[rows] = part
         return out_BT
+
+    def _scored(self, layout: Layout, what: str) -> Tensor:
+        if what == "reference":
+            return self.policy.reference_logp(layout, self.temperature)
+        if what == "logp":
+            return self.policy.act(layout, self.temperature)[0]
+        judged_N = self.policy.judge(layout)[("value", "quality").index(what)]
+        assert judged_N is not None, "scored without the critic that is asked"
+        return judged_N
 
     def run(self, scored: Scored, *, rng: np.random.Generator) -> dict[str, float]:
         """All epochs and mini-batches over one batch; returns means of the update's metrics."""

@@ -118,6 +118,17 @@ def test_packed_samples_are_scored_like_padded_ones(arm, temperature):
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-5, rtol=0)
 
 
+def test_a_score_asks_one_network_only(monkeypatch):
+    batch, both = ragged_batch(seed=4), updater("gae-lora")
+    expected = {what: both.score(batch, what) for what in ("logp", "value", "quality")}
+    monkeypatch.setattr(both.policy, "judge", None)
+    assert torch.equal(both.score(batch, "logp"), expected["logp"])
+    monkeypatch.undo()
+    monkeypatch.setattr(both.policy, "act", None)
+    for what in ("value", "quality"):
+        assert torch.equal(both.score(batch, what), expected[what])
+
+
 @pytest.mark.parametrize("arm", ARMS)
 @pytest.mark.parametrize(
     ("dtype", "limit"),
