@@ -12,16 +12,13 @@ import torch
 
 from ragen_diag.errors import ModelError
 from trainer.batch import Batch
-from trainer.layout import Layout, positions
+from trainer.layout import ROUNDING, Layout, difference, positions
 from trainer.policy import SplitLM
 
 PROBE_TOKENS = (7, 9)
 """Lengths of the two sequences that a model is tried with."""
-APART_LIMITS = (1e-4, 5e-2)
-"""Rounding between a sequence in a pack and alone, as a share of its states' norm: float32, half precision. Measured on small
-models: under 2e-7 and 1e-3; a trained model is deeper."""
-LEAK_LIMITS = (1e-5, 1e-3)
-"""The same between two packs that differ in the other sequence only. Exactly 0 with masked attention, but experts round."""
+LEAK_ROUNDING = (1e-5, 1e-3)
+"""`ROUNDING` between two packs that differ in the other sequence only. Exactly 0 with masked attention, but experts round."""
 
 
 def packs(lengths_B: np.ndarray, rows: np.ndarray, budget: int) -> list[np.ndarray]:
@@ -72,13 +69,13 @@ def refuse_mixing(lm: SplitLM) -> None:
     )
     half = int(apart.dtype != torch.float32)
     for found, expected, limit in (
-        (together, apart, APART_LIMITS[half]),
-        (behind_other[:, n_first:], together[:, n_first:], LEAK_LIMITS[half]),
+        (together, apart, ROUNDING[half]),
+        (behind_other[:, n_first:], together[:, n_first:], LEAK_ROUNDING[half]),
     ):
-        difference = float((found - expected).float().norm() / expected.float().norm())
-        if not difference <= limit:  # also when it is nan
+        share = difference(found, expected)
+        if not share <= limit:  # also when it is nan
             raise ModelError(
-                f"optim.pack_tokens: a sequence's states change by {difference:.1e} of their norm behind another one in its "
+                f"optim.pack_tokens: a sequence's states change by {share:.1e} of their norm behind another one in its "
                 f"row ({lm.causal_lm.config.model_type}, attention {lm.causal_lm.config._attn_implementation!r}; rounding is "
                 f"up to {limit:.0e}): this model would mix packed samples. Set optim.pack_tokens=0."
             )

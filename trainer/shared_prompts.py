@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from analysis.scoring.cached_lm import can_share_a_cache
 from trainer.batch import Batch
-from trainer.layout import Layout, Prompts
+from trainer.layout import ROUNDING, Layout, Prompts, difference, positions
 from trainer.policy import SplitLM
 
 WORTH = 0.1
 """Share of the tokens that must be saved to make up for a second, small pass."""
 PROBE_TOKENS = 9
-ROUNDING = (1e-4, 5e-2)
-"""Rounding between a token's states behind a cached prompt and in one pass, as a share of their norm: float32, half precision."""
 
 
 def in_order_of_prompts(batch: Batch, rows: np.ndarray) -> np.ndarray:
     """`rows` with equal beginnings next to each other; of one prompt, the shortest first."""
-    lengths_B, first_B = batch.lengths_B.numpy(), _first_chosen(batch)
+    lengths_B, first_B = batch.lengths_B.numpy(), _first_chosen(batch.mask_BT)
     ids_BT = batch.ids_BT.numpy()
     return np.array(sorted(rows, key=lambda row: (ids_BT[row, : first_B[row]].tobytes(), lengths_B[row])))
 
@@ -32,7 +31,7 @@ def behind_prompts(batch: Batch, rows: np.ndarray) -> Layout:
     """What follows on the beginnings that cost the fewest tokens in all; padded whole samples where none saves enough."""
     whole = batch.padded(rows)
     # The last token before a chosen one stays behind the prompt: its state predicts the chosen one.
-    n_tokens, saved = _cheapest_beginning(whole.ids_BT.numpy(), int(_first_chosen(batch)[rows].min()) - 1)
+    n_tokens, saved = _cheapest_beginning(whole.ids_BT.numpy(), int(_first_chosen(whole.mask_BT).min()) - 1)
     if saved < WORTH * whole.n_tokens:
         return whole
     ids_DP, of_row_B = torch.unique(whole.ids_BT[:, :n_tokens], dim=0, return_inverse=True)
@@ -40,9 +39,9 @@ def behind_prompts(batch: Batch, rows: np.ndarray) -> Layout:
     return Layout(ids_BT, positions_BT, whole.attention_BT, mask_BT, Prompts(ids_DP, of_row_B))
 
 
-def _first_chosen(batch: Batch) -> np.ndarray:
+def _first_chosen(mask_BT: Tensor) -> np.ndarray:
     """Column of each sample's first chosen token."""
-    return batch.mask_BT.numpy().argmax(axis=1)
+    return mask_BT.numpy().argmax(axis=1)
 
 
 def _cheapest_beginning(ids_BT: np.ndarray, longest: int) -> tuple[int, int]:
@@ -70,10 +69,9 @@ def can_share(lm: SplitLM) -> bool:
         return False
     ids_1T = torch.arange(PROBE_TOKENS, device=lm.device)[None] % config.vocab_size
     attention_1T, half = torch.ones_like(ids_1T), PROBE_TOKENS // 2
-    positions_1T = torch.arange(PROBE_TOKENS, device=lm.device)[None]
+    positions_1T = positions(ids_1T)
     whole = Layout(ids_1T, positions_1T, attention_1T, attention_1T)
     beginning = Prompts(ids_1T[:, :half], torch.zeros(1, dtype=torch.long, device=lm.device))
     behind = Layout(ids_1T[:, half:], positions_1T[:, half:], attention_1T, attention_1T[:, half:], beginning)
-    expected, found = whole.states(lm.states)[:, half:].float(), behind.states(lm.states).float()
     limit = ROUNDING[int(next(lm.causal_lm.parameters()).dtype not in (torch.float32, torch.float64))]
-    return float((found - expected).norm() / expected.norm()) <= limit
+    return difference(behind.states(lm.states), whole.states(lm.states)[:, half:]) <= limit

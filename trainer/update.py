@@ -105,8 +105,8 @@ class Updater:
         seen: dict[str, list[float]] = defaultdict(list)
         for _ in range(self.config.epochs):
             order = rng.permutation(len(scored.batch))
-            for start in range(0, len(order), self.config.mini_batch):
-                measured = self._mini_batch(scored, order[start : start + self.config.mini_batch])
+            for rows in in_parts(order, self.config.mini_batch):
+                measured = self._mini_batch(scored, rows)
                 first = not seen
                 for name, value in measured.items():
                     if first or name != "sampler_trainer_logprob_gap":  # later, the policy itself has moved
@@ -198,11 +198,11 @@ class Updater:
         lengths_B, size = batch.lengths_B.numpy(), self.config.micro_batch
         if self.config.pack_tokens:
             return packs(lengths_B, rows, self.config.pack_tokens)
-        orders = [rows[np.argsort(lengths_B[rows], kind="stable")]]
-        if self.shares_prompts:
-            orders.append(in_order_of_prompts(batch, rows))
-        plans = [[order[start : start + size] for start in range(0, len(order), size)] for order in orders]
-        return min(plans, key=lambda parts: sum(self._lay_out(batch, part).n_tokens for part in parts))
+        by_length = in_parts(rows[np.argsort(lengths_B[rows], kind="stable")], size)
+        if not self.shares_prompts:
+            return by_length
+        by_prompt = in_parts(in_order_of_prompts(batch, rows), size)
+        return min(by_length, by_prompt, key=lambda parts: sum(self._lay_out(batch, part).n_tokens for part in parts))
 
     def layout(self, batch: Batch, rows: np.ndarray) -> Layout:
         """A micro-batch, laid out on the device."""
@@ -228,6 +228,11 @@ class Updater:
         names = sorted(totals)
         values = torch.stack([totals[name].double() for name in names]).to(self.accelerator.device)
         return dict(zip(names, self.accelerator.reduce(values, reduction="sum").tolist(), strict=True))
+
+
+def in_parts(rows: np.ndarray, size: int) -> list[np.ndarray]:
+    """`rows` in stretches of at most `size`."""
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
 def _engine(sharding: str) -> Callable[[Policy, OptimConfig, Accelerator], DataParallel]:

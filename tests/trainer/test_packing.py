@@ -97,6 +97,25 @@ def gradient(updater, given):
     return measured, torch.cat([part for _, part in found])
 
 
+def assert_same_scores(found, expected, batch):
+    """Of every network that is there, to 1e-5."""
+    critic = ["value"] if expected.policy.with_critic else []
+    gate = ["quality"] if expected.policy.quality_head is not None else []
+    for what in ["logp", "reference", *critic, *gate]:
+        wanted = expected.score(batch, what)
+        assert wanted.abs().sum() > 1
+        torch.testing.assert_close(found.score(batch, what), wanted, atol=1e-5, rtol=0)
+
+
+def assert_same_step(found, expected, limit):
+    """Two of `gradient`: gradients to a share of their norm, and the metrics."""
+    (told, found_gradient), (measured, expected_gradient) = found, expected
+    assert expected_gradient.norm() > 1
+    assert (found_gradient - expected_gradient).norm() <= limit * expected_gradient.norm()
+    for name, value in measured.items():
+        assert told[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+
+
 @pytest.mark.parametrize("arm", ARMS)
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_packed_samples_are_scored_like_padded_ones(arm, temperature):
@@ -104,12 +123,7 @@ def test_packed_samples_are_scored_like_padded_ones(arm, temperature):
     padded = updater(arm, temperature=temperature, micro_batch=4)
     packed = updater(arm, temperature=temperature, pack_tokens=128)
     assert sum(len(rows) > 1 for rows in packed.micro_batches(batch, np.arange(9))) >= 2
-    critic = ["value"] if padded.policy.with_critic else []
-    gate = ["quality"] if padded.policy.quality_head is not None else []
-    for what in ["logp", "reference", *critic, *gate]:
-        expected = padded.score(batch, what)
-        assert expected.abs().sum() > 1
-        torch.testing.assert_close(packed.score(batch, what), expected, atol=1e-5, rtol=0)
+    assert_same_scores(packed, padded, batch)
     assert not torch.equal(padded.score(batch, "logp"), padded.score(batch, "reference"))
     rows = packed.micro_batches(batch, np.arange(9))[0]
     with torch.no_grad():
@@ -139,14 +153,9 @@ def test_one_step_has_the_gradient_of_padded_samples_whatever_the_budget(arm, dt
     batch = ragged_batch(seed=0)
     padded = updater(arm, dtype=dtype, micro_batch=9)
     given = scored(batch, padded)
-    measured, expected = gradient(padded, given)
-    assert expected.norm() > 1
+    expected = gradient(padded, given)
     for budget in (1, 100, 10_000):  # each sample alone, a few together, all in one row
-        packed = updater(arm, dtype=dtype, pack_tokens=budget)
-        told, found = gradient(packed, given)
-        assert (found - expected).norm() <= limit * expected.norm()
-        for name, value in measured.items():
-            assert told[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+        assert_same_step(gradient(updater(arm, dtype=dtype, pack_tokens=budget), given), expected, limit)
 
 
 def test_gradient_checkpointing_packs_too(small, tmp_path):
